@@ -22,7 +22,7 @@ from torch import nn
 import constrint
 from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.gemm import linear as module_of_linear
-from constrint.kernels.gemm.linear import _Layer, _library_function, end_of, is_layer
+from constrint.kernels.gemm.linear import _Layer, _library_function, _PlainLayer, end_of, is_layer
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.nn.linear import _narrow
@@ -139,13 +139,16 @@ def test_a_narrow_copy_serves_all_calls_until_its_parameter_changes_or_its_graph
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_the_function_behind_it_is_differentiable_twice_without_plans(activation: str | None) -> None:
-    """`_Layer` on CPU tensors, for which no table has a plan."""
+    """The nodes of a layer on CPU tensors, for which no table has a plan."""
     generator = torch.Generator().manual_seed(1)
     shapes = (2, 3, 4), (5, 4), (5,)
     tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = _Layer.apply(*operands, end_of(activation))  # type: ignore[no-untyped-call]
+        product = nn.functional.linear(*(t.detach() for t in operands))
+        made = (product.relu() if activation == "relu" else product,)
+        nodes = _PlainLayer if activation is None else _Layer
+        out: torch.Tensor = nodes.apply(*operands, made, *([activation] if activation else []))  # type: ignore[no-untyped-call]
         return out
 
     assert torch.autograd.gradcheck(call, tensors)
@@ -230,7 +233,6 @@ def test_a_shape_has_plans_from_its_second_call_on_and_a_weight_not_for_every_sh
 ) -> None:
     monkeypatch.setattr(module_of_linear, "_RECURRING", {})
     monkeypatch.setattr(module_of_linear, "_NUM_PLANNED", {})
-    monkeypatch.setattr(module_of_linear, "_TRAINED", set())
     weight, other = torch.empty(5, 4), torch.empty(6, 4)
     x = torch.empty(3, 4)
     assert [module_of_linear.recurs(x, weight, None) for _ in range(3)] == [False, True, True]

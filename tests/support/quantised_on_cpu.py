@@ -41,6 +41,10 @@ PTX = (
         r'asm volatile\("cp\.async\.cg.*?: "memory"\);',
         "copy_16(to + (row * kTiles + i) * 512, from + (row * s.reads + i) * 32);",
     ),
+    (
+        r'asm volatile\("cp\.async\.ca.*?: "memory"\);',
+        "copy_16(to + ((i * kNarrow + j) * kParts + part) * 512, from + i * kTile + part * 8, bytes);",
+    ),
     (r'asm volatile\("cp\.async\.(?:commit|wait)_group.*?\);\n', "\n"),
     (r"\bPlace\b", "WarpPlace"),  # the header has another one
     (r"extern __shared__ __align__\(16\) float shares\[\];", "float* const shares = reinterpret_cast<float*>(memory);"),

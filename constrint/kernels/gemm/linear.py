@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
-from constrint.kernels.gemm.backward.run import by_operations, planned
+from constrint.kernels.gemm.backward.run import all_planned, by_operations, key_of_all, planned
 from constrint.kernels.gemm.implementations import AUTO
 from constrint.kernels.gemm.op import _multiply as multiply
 from constrint.kernels.gemm.operator import PLAIN, Saved, SavedOptions, plan_key
@@ -97,8 +97,6 @@ def recurs(x: Tensor, weight: Tensor, end: Any) -> bool:
 #: Shapes that were seen, and whether their calls run by plans; the number of those that do, by weight.
 _RECURRING: dict[tuple[Any, ...], bool] = {}
 _NUM_PLANNED: dict[tuple[Any, ...], int] = {}
-#: Shapes and types of layers whose calls with gradients run by plans.
-_TRAINED: set[tuple[Any, ...]] = set()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> Tensor | None:
@@ -114,19 +112,31 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> 
     """
     out: Any = LINEARS.call(False, end, x, weight, bias, None)
     if out is WANTS_GRAD:
-        kinds = x.shape, weight.shape, x.dtype, weight.dtype, None if bias is None else (bias.shape, bias.dtype), end
-        if kinds not in _TRAINED:
-            if not recurs(x, weight, end) or not is_layer(x, weight, bias):
-                return None
-            if len(_TRAINED) >= CAPACITY:
-                _TRAINED.clear()
-            _TRAINED.add(kinds)
-        differentiable: Tensor = _apply_plain(x, weight, bias) if end is PLAIN else _apply(x, weight, bias, end)
-        return differentiable
+        return _with_gradients(x, weight, bias, end)
     if out is IS_NEW:
         out = LINEARS.learn(end, x, weight, bias, None) if recurs(x, weight, end) else None
     result: Tensor | None = out
     return result
+
+
+def _with_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any) -> Tensor | None:
+    """`linear` where autograd records the call.
+
+    The product runs before its node is made, so that a call with a plan is one look-up.
+    """
+    # The argument of these activations is stored for the gradients, as torch stores it: the product ends before them.
+    first = PLAIN if end is PLAIN or end[2] in KEEPS_SUM else end
+    out: Any = LINEARS.call(True, first, x, weight, bias, None)
+    if out is IS_NEW:
+        if not recurs(x, weight, end) or not is_layer(x, weight, bias):
+            return None
+        with torch.no_grad():
+            out = LINEARS.learn(first, x, weight, bias, None)
+    if out is None:
+        return None
+    made = (out if out.grad_fn is None else out.detach(),)  # in a tuple: no operand of the node
+    recorded: Tensor = _apply_plain(x, weight, bias, made) if end is PLAIN else _apply(x, weight, bias, made, end[2])
+    return recorded
 
 
 def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
@@ -135,55 +145,47 @@ def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | N
     return out if activation is None else ACTIVATIONS[activation](out)
 
 
+#: `needs_input_grad` of a layer, of which every operand has a gradient, without and with a bias.
+_BOTH, _EVERY = (True, True, False, False), (True, True, True, False)
+
+
 class _PlainLayer(torch.autograd.Function):
-    """A layer without an activation by its recorded plan, whose gradients are one plan, too."""
+    """A layer without an activation, whose result a plan has made; its gradients are one plan, too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        out: Any = LINEARS.call(True, PLAIN, x, weight, bias, None)
-        if out is IS_NEW:
-            out = LINEARS.learn(PLAIN, x, weight, bias, None)
-        if out is None:
-            out = by_torch(x, weight, bias, None)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: tuple[Tensor]) -> Tensor:
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(x, weight)
-        result: Tensor = out
-        return result
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        needs, bias_dtype = (*ctx.needs_input_grad, False), ctx.bias_dtype
+        needs, bias_dtype = ctx.needs_input_grad, ctx.bias_dtype
+        if needs == (_EVERY if bias_dtype is not None else _BOTH):
+            key = key_of_all(None, bias_dtype, is_linear=True)
+            every = all_planned(key, gradient, x, weight, None)
+            if every is not None:
+                return (*every, None) if bias_dtype is not None else (*every, None, None)
+        needs = (*needs[:3], False)
         found = planned(gradient, x, weight, None, (1.0, None, bias_dtype, AUTO), needs, is_linear=True)
         if found is None:
             saved = Saved(x, weight.t(), None, None, None, SavedOptions((1.0, 0.0, None, x.dtype), bias_dtype, None))
             found = _by_operations(saved, gradient, needs)
-        return found[:3]
+        return *found[:3], None
 
 
 class _Layer(torch.autograd.Function):
-    """A layer by its recorded plan, whose gradients are one plan, too."""
+    """A layer with an activation, whose product a plan has made."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, end: Any) -> Tensor:
-        activation = None if end is PLAIN else end[2]
-        # The argument of these is stored for the gradients, as torch stores it: the product ends before them.
-        keeps_sum = activation in KEEPS_SUM
-        first = PLAIN if keeps_sum else end
-        out: Any = LINEARS.call(True, first, x, weight, bias, None)
-        if out is IS_NEW:
-            out = LINEARS.learn(first, x, weight, bias, None)
-        if out is None:
-            out = by_torch(x, weight, bias, None if keeps_sum else activation)
-        kept = None
-        if activation is not None:
-            kept = out
-            if keeps_sum:
-                out = activated(out, activation)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: tuple[Tensor], activation: str
+    ) -> Tensor:
+        kept = made[0]  # the activation's argument; of relu the result
         ctx.activation = activation
         ctx.save_for_backward(x, weight, bias, kept)
-        result: Tensor = out
-        return result
+        return activated(kept, activation) if activation in KEEPS_SUM else kept
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -195,7 +197,7 @@ class _Layer(torch.autograd.Function):
             facts = SavedOptions((1.0, 0.0, activation, x.dtype), bias_dtype, None)
             output, z = (None, kept) if activation in KEEPS_SUM else (kept, None)
             found = _by_operations(Saved(x, weight.t(), bias, None, output, facts, z), gradient, needs)
-        return *found[:3], None
+        return *found[:3], None, None
 
 
 def _by_operations(saved: Saved, gradient: Tensor, needs: tuple[bool, ...]) -> Any:

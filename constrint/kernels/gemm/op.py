@@ -8,7 +8,7 @@ devices, go through the operator `constrint::gemm` (`operator.py`). `matmul.why`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
-from constrint.kernels.gemm.backward.run import both_planned, by_operations, planned
+from constrint.kernels.gemm.backward.run import all_planned, by_operations, key_of_all, planned
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.implementations import (
     AUTO,
@@ -273,17 +273,23 @@ def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end:
     return matmul(a, b, bias, c=c, **ends, kernel=kernel)
 
 
+@lru_cache(maxsize=256)
+def _end_at_sum(end: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The key of the same product that ends before its activation."""
+    alpha, beta, _, out_dtype, kernel, config = end
+    # A composition has nothing to compose then.
+    return plan_key(alpha, beta, None, out_dtype, AUTO if kernel == COMPOSED else kernel, config_of(config))
+
+
 class _Product(torch.autograd.Function):
     """A product by its recorded plan, whose gradients are one plan, too."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
-        alpha, beta, activation, out_dtype, kernel, config = end or PLAIN_END
+        alpha, beta, activation, out_dtype, kernel, _ = end or PLAIN_END
         # The argument of these is stored for the gradients, as torch stores it: the product ends before them.
         keeps_sum = activation in KEEPS_SUM
-        # A composition has nothing to compose then.
-        of_sum = AUTO if kernel == COMPOSED else kernel
-        first = plan_key(alpha, beta, None, out_dtype, of_sum, config_of(config)) if keeps_sum else end
+        first = _end_at_sum(end) if keeps_sum else end
         out: Any = PLANS.call(True, first, a, b, bias, c)
         if out is IS_NEW:
             out = PLANS.learn(first, a, b, bias, c)
@@ -319,6 +325,10 @@ class _Product(torch.autograd.Function):
         return *by_operations(partial(_multiply, kernel=ctx.kernel), saved, gradient, needs[:4], ctx.kernel), None
 
 
+#: The backward pass of `_Plain`.
+_OF_BOTH = key_of_all(None, None, is_linear=False)
+
+
 class _Plain(torch.autograd.Function):
     """`_Product` without bias, c and options: most products in training, for which the host's time counts."""
 
@@ -338,10 +348,14 @@ class _Plain(torch.autograd.Function):
         a, b = ctx.saved_tensors
         of_a, of_b = ctx.needs_input_grad
         if of_a and of_b:
-            both = both_planned(gradient, a, b)
+            both = all_planned(_OF_BOTH, gradient, a, b, None)
             if both is not None:
                 return both
         return _plain_gradients(gradient, a, b, None, (of_a, of_b, False, False))[:2]
+
+
+#: `needs_input_grad` where every operand has a gradient.
+_EVERY = (True, True, True)
 
 
 class _Biased(torch.autograd.Function):
@@ -362,7 +376,12 @@ class _Biased(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         a, b = ctx.saved_tensors
-        return _plain_gradients(gradient, a, b, ctx.bias_dtype, (*ctx.needs_input_grad, False))[:3]
+        needs, bias_dtype = ctx.needs_input_grad, ctx.bias_dtype
+        if needs == _EVERY:
+            every = all_planned(key_of_all(None, bias_dtype, is_linear=False), gradient, a, b, None)
+            if every is not None:
+                return every
+        return _plain_gradients(gradient, a, b, bias_dtype, (*needs, False))[:3]
 
 
 def _plain_gradients(gradient: Tensor, a: Tensor, b: Tensor, bias_dtype: Any, needs: tuple[bool, ...]) -> Any:

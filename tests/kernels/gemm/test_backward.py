@@ -202,7 +202,8 @@ def test_a_plain_product_s_gradients_can_be_differentiated_again(has_bias: bool)
         return out
 
     def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        out: torch.Tensor = _apply_plain_layer(x, weight.t(), bias)
+        made = torch.nn.functional.linear(x.detach(), weight.detach().t(), None if bias is None else bias.detach())
+        out: torch.Tensor = _apply_plain_layer(x, weight.t(), bias, (made,))
         return out
 
     for function in (call, layer):

@@ -16,6 +16,7 @@ import torch
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.quantised import QuantisedWeight, quantise, quantised_matmul
+from constrint.kernels.gemm.quantised.launch import PARAMETERS
 from constrint.kernels.gemm.quantised.shape import READ
 from constrint.kernels.launch.cuda.nvrtc import compile_cuda
 from constrint.kernels.registry import load_spec
@@ -105,7 +106,7 @@ def test_bad_weights_and_operands_are_refused() -> None:
 def test_nothing_spills(m: int, bits: int, group: int) -> None:
     gpu = load_gpu("h200")
     asked = Workload("quantised_gemm", {"m": m, "n": 256, "k": 2048}, "bf16", {"bits": bits, "group": group})
-    names = ["rows", "tiles", "warps", "resident", "split_k", "stages"]
+    names = list(PARAMETERS)
     columns, _ = enumerate_space(SPEC.problem(gpu, asked)).project(names)
     rows = list(zip(*(columns[name].tolist() for name in names), strict=True))
     # The fullest of all: none that holds less is near the registers' end.
@@ -118,7 +119,8 @@ def test_nothing_spills(m: int, bits: int, group: int) -> None:
 @needs_nvrtc
 def test_a_kernel_reads_the_length_of_a_row_where_knowing_it_spills() -> None:
     gpu = load_gpu("h200")
-    config = {"rows": 7, "tiles": 2, "warps": 8, "resident": 1, "split_k": 1, "stages": 0}
+    config = {"rows": 7, "tiles": 2, "warps": 8, "resident": 1, "split_k": 1, "stages": 0, "x_turns": 0}
+    config["of_sums"] = 0
     asked = Workload("quantised_gemm", {"m": 16, "n": 14336, "k": 4096}, "bf16", {"bits": 4, "group": 128})
     inputs = SPEC.inputs(gpu, asked)
     (launch,) = SPEC.launches(gpu, asked, config, inputs, SPEC.outputs(gpu, asked, inputs))

@@ -23,7 +23,7 @@ from tests.support.quantised_on_cpu import built, launch_of, run_on_cpu
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_results_are_those_of_fp64_and_no_load_is_stray(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,10 +37,14 @@ def test_results_are_those_of_fp64_and_no_load_is_stray(
     rows = draw.choice((1, 2, 3, 4, 5))
     config = {"rows": rows, "tiles": draw.choice((1, 2)), "warps": 4, "resident": 1, "split_k": 1}
     config["stages"] = draw.choice((0, 2, 3))
+    config["x_turns"], config["of_sums"] = int(config["stages"] > 0 and seed % 2), int(bits == 4 and seed % 3 == 1)
+    if seed >= 12:  # X in turns, and sums of X, of both types and of groups within a turn and beyond
+        m, k, bits = 16, 2 * step, 4
+        config |= {"stages": 2 + seed % 2, "x_turns": 1, "of_sums": 1, "tiles": 1 + seed // 14}
     # A block has `rows` tiles or more, but for one: the rule `rows_in_share`.
     tiles = tiles_of(n)
     blocks = draw.choice([each for each in range(1, 6) if rows == 1 or rows <= -(-tiles // each)])
-    monkeypatch.setattr(module, "KNOWS_ROWS", draw.random() < 0.7)
+    monkeypatch.setattr(module, "KNOWS_ROWS", seed >= 12 or draw.random() < 0.7)
     weight = random_weight(n, k, bits, group, dtype, device="cpu")
     x = torch.randn(m, k).to(dtype)
     out = torch.full((m, n), float("nan"), dtype=dtype)
@@ -55,7 +59,8 @@ def test_results_are_those_of_fp64_and_no_load_is_stray(
 
 
 def test_a_row_of_whole_vectors_is_told_to_the_kernel() -> None:
-    config = {"rows": 1, "tiles": 1, "warps": 4, "resident": 1, "split_k": 1, "stages": 0}
+    config = {"rows": 1, "tiles": 1, "warps": 4, "resident": 1, "split_k": 1, "stages": 0, "x_turns": 0}
+    config["of_sums"] = 0
     told = []
     for k, offset in ((1024, 0), (1000, 0), (1024, 1)):
         weight = random_weight(128, k, 4, 128, torch.float16, device="cpu")

@@ -6,9 +6,11 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 inline unsigned __cvta_generic_to_shared(const void* at) {
   return static_cast<unsigned>(static_cast<const unsigned char*>(at) - memory);
 }
-inline void copy_16(unsigned to, const void* from) {
-  if (is_stray(from, 16)) return;
-  std::memcpy(memory + to, from, 16);
+// Copies 16 bytes, or zeros where there are none to read.
+inline void copy_16(unsigned to, const void* from, unsigned bytes = 16) {
+  if (bytes && is_stray(from, bytes)) return;
+  std::memset(memory + to, 0, 16);
+  std::memcpy(memory + to, from, bytes);
 }
 inline float half_of(unsigned word, int which) {
   const unsigned short bits = word >> 16 * which;

@@ -6,6 +6,7 @@ Operations can be differentiated again, which plans cannot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -61,15 +62,17 @@ def planned(
     )
 
 
-#: `BackwardKey` of a product with neither bias, factors nor an activation, whose operands both have gradients.
-_BOTH = (1.0, None, True, True, None, False, False, "auto")
+@cache
+def key_of_all(activation: str | None, bias_dtype: torch.dtype | None, *, is_linear: bool) -> tuple[Any, ...]:
+    """`BackwardKey` of a product without factors, of which every operand has a gradient."""
+    return (1.0, activation, True, True, bias_dtype, False, is_linear, "auto")
 
 
-def both_planned(gradient: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """`planned` for the gradients of a and b alone of a plain product, at less cost to the host."""
-    out: Any = BACKWARD.call(False, _BOTH, gradient, a, b, None)
+def all_planned(key: tuple[Any, ...], gradient: Tensor, a: Tensor, b: Tensor, saved: Tensor | None) -> Any:
+    """`planned` for the gradients of every operand, by `key_of_all`, at less cost to the host: a tuple, or None."""
+    out: Any = BACKWARD.call(False, key, gradient, a, b, saved)
     if out is IS_NEW:
-        out = BACKWARD.learn(_BOTH, gradient, a, b, None)
+        out = BACKWARD.learn(key, gradient, a, b, saved)
     return out if type(out) is tuple else None
 
 

@@ -29,6 +29,8 @@ MASK = 0x000F000F
 #: one that reads the length is used.
 KNOWS_ROWS = True
 UNKNOWN_ROWS = {"READS": 0, "GROUPS": 0, "IS_WHOLE": 0}
+#: Parameters that the kernel is compiled for.
+PARAMETERS = ("rows", "tiles", "warps", "resident", "split_k", "stages", "x_turns", "of_sums")
 #: Vectors of X have 16 bytes.
 VECTOR_BYTES = 16
 
@@ -50,7 +52,7 @@ def quantised_launches(
     facts = {"BITS": bits, "COLUMNS": columns_of(m), "GROUP": weight.group, "IS_BF16": x.dtype == torch.bfloat16}
     reads, groups = numbers[4:6]
     facts |= {"READS": reads, "GROUPS": groups, "IS_WHOLE": is_aligned and k == depth} if KNOWS_ROWS else UNKNOWN_ROWS
-    facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "split_k", "stages")}
+    facts |= {name.upper(): config[name] for name in PARAMETERS}
     return [
         CudaLaunch(
             gpu=gpu,
@@ -68,7 +70,7 @@ def quantised_launches(
                 np.int64(pitch),
                 np.int64(out.stride(0)),
             ),
-            smem_bytes=int(smem_bytes(config, m)),
+            smem_bytes=int(smem_bytes(config, m, bits)),
             cluster=split,
         )
     ]

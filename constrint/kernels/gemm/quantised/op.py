@@ -31,7 +31,7 @@ from constrint.select.workload import Workload
 
 #: Configurations that the first calls try beside the best one, at most, and configurations that are looked at: turns in
 #: registers and in shared memory are predicted level, and most others differ in little.
-MOST_COMPILED, RANKED = 2, 512
+MOST_COMPILED, RANKED = 2, 2048
 
 
 def quantised_matmul(x: Tensor, weight: QuantisedWeight, bias: Tensor | None = None) -> Tensor:

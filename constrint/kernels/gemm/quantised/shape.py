@@ -20,6 +20,8 @@ MOST_ROWS, NARROW = 16, 8
 STEP = {4: 1024, 8: 512}
 #: Numbers along K of one read of a warp, by their bits.
 READ = {4: 64, 8: 32}
+#: Vectors of X, 16 bytes each, that a thread multiplies by one read for 8 rows of X, by the bits of W.
+VECTORS = {4: 2, 8: 1}
 #: Bytes of a scale and a zero, and of a sum.
 SCALE_BYTES, SUM_BYTES = 4, 4
 #: Registers of a thread beside those that are counted, and more of them for each further 8 rows of X.
@@ -60,9 +62,10 @@ def packed_bytes(n: int, k: int, bits: int, group: int) -> int:
     return rows * (depth * bits // 8 + -(-depth // group) * SCALE_BYTES)
 
 
-def smem_bytes(v: Mapping[str, Any], m: int) -> Any:
-    """Shared memory of a block: the sums of its warps, and turns of theirs where these lie there."""
-    of_sums, of_turn = v["rows"] * WARP_ROWS * columns_of(m) * SUM_BYTES, v["rows"] * v["tiles"] * READ_BYTES
+def smem_bytes(v: Mapping[str, Any], m: int, bits: int) -> Any:
+    """Shared memory of a block: the sums of its warps, and turns of theirs where these lie there, with X or without."""
+    of_sums = v["rows"] * WARP_ROWS * columns_of(m) * SUM_BYTES
+    of_turn = v["tiles"] * (v["rows"] + v["x_turns"] * (columns_of(m) // NARROW * VECTORS[bits])) * READ_BYTES
     return v["warps"] * (of_sums + v["stages"] * of_turn)
 
 
@@ -72,13 +75,13 @@ def launched_registers(gpu: GpuModel, v: Mapping[str, Any]) -> Any:
     return minimum(const(gpu.sm.max_registers_per_thread), whole // (WARP * v["warps"] * v["resident"]) // 8 * 8)
 
 
-def block_use(gpu: GpuModel, v: Vars, m: int) -> BlockUse:
+def block_use(gpu: GpuModel, v: Vars, m: int, bits: int) -> BlockUse:
     """Warps, registers and shared memory of one block."""
     registers = launched_registers(gpu, v)
     return BlockUse(
         warps=v["warps"],
         registers_per_thread=registers,
-        smem_bytes=smem_bytes(v, m),
+        smem_bytes=smem_bytes(v, m, bits),
         least_registers=registers,
         spilling=None,
     )
@@ -92,18 +95,19 @@ def held_registers(v: Mapping[str, Any], m: int, bits: int, group: int) -> Any:
     )
     copying = is_staged * (4 * v["tiles"] + COPYING_REGISTERS)
     other = OTHER_REGISTERS + WIDE_REGISTERS * (narrow - 1) + copying
-    return other + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
+    vectors = v["tiles"] * narrow * 4 * VECTORS[bits]
+    return other + v["rows"] * of_tile + vectors * (2 - v["x_turns"])
 
 
 def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Vars) -> Iterator[Rule]:
     """Every rule of the kernel."""
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
-    smem = (smem_bytes(v, m) + gpu.sm.smem_reserved_bytes_per_block) * v["resident"]
+    smem = (smem_bytes(v, m, bits) + gpu.sm.smem_reserved_bytes_per_block) * v["resident"]
     there = gpu.sm.smem_bytes_per_sm
     fits = f"an SM of {gpu.name} has {there:,} bytes of {gpu.terms.smem} for the blocks that it is to hold"
     yield Rule(smem <= there, "resident_smem", fits, CERTAIN)
     most = f"a block of {gpu.name} has up to {gpu.sm.max_smem_bytes_per_block:,} bytes of {gpu.terms.smem}"
-    yield Rule(smem_bytes(v, m) <= gpu.sm.max_smem_bytes_per_block, "block_smem", most, CERTAIN)
+    yield Rule(smem_bytes(v, m, bits) <= gpu.sm.max_smem_bytes_per_block, "block_smem", most, CERTAIN)
     held = held_registers(v, m, bits, group)
     clear = "vectors under way, those of X and sums fit the registers that the blocks of an SM leave a thread"
     yield Rule(held <= launched_registers(gpu, v), "registers_under_way", clear, CERTAIN)
@@ -115,6 +119,10 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Var
     own = v["split_k"] * v["warps"] * v["tiles"] <= reads
     yield Rule(any_of(v["split_k"] * v["warps"] == min(WARPS), own), "own_reads", shared, REDUNDANT)
     slots = gpu.device.sm_count * v["resident"]
+    lies = "vectors of X lie in turns of shared memory, which there are, and pay for more than 8 rows"
+    yield Rule(v["x_turns"] <= minimum(v["stages"], int(m > NARROW)), "x_in_turns", lies, REDUNDANT)
+    numbers = "numbers of 8 bits lose their zeros where they are widened"
+    yield Rule(v["of_sums"] <= int(bits == min(READ)), "zeros_of_sums", numbers, CERTAIN)
     filled = "K is divided where tiles alone leave blocks idle"
     yield Rule(any_of(v["split_k"] == 1, tiles_of(n) < 2 * slots), "split_fills", filled, REDUNDANT)
     few = "a block takes no more tiles at a time than it has: it would read beyond the weights"

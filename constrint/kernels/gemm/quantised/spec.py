@@ -59,7 +59,8 @@ class QuantisedSpec(KernelSpec):
         "tile": ("rows", "tiles"),
         "vectorise": ("warps", "resident"),
         "split": ("split_k",),
-        "pipeline": ("stages",),
+        "pipeline": ("stages", "x_turns"),
+        "arithmetic": ("of_sums",),
     }
     summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
     dtypes = ("bf16", "fp16")
@@ -108,6 +109,8 @@ class QuantisedSpec(KernelSpec):
             Param("resident", (1, 2, 3, 4), "blocks that an SM is to hold", "leaves threads so many registers", "res"),
             Param("split_k", (1, 2), "blocks of a cluster, which divide K", "few rows fill no GPU", "sk"),
             Param("stages", STAGES, "turns of a warp in shared memory; 0: in registers", "more are under way", "st"),
+            Param("x_turns", (0, 1), "1: turns have their vectors of X in shared memory, too", "X in registers", "xt"),
+            Param("of_sums", (0, 1), "1: zeros are subtracted from sums of groups, not from numbers", "exact", "os"),
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -116,7 +119,7 @@ class QuantisedSpec(KernelSpec):
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
-        return block_use(gpu, v, workload.sizes["m"])
+        return block_use(gpu, v, workload.sizes["m"], facts_of(workload)[0])
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes of packed weights with scales and zeros, X and C."""

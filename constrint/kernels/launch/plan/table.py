@@ -76,27 +76,24 @@ class PlanTable:
         self.function_of = function_of
         self._table: Any = None
         self._plain: PlainTable | None = None
+        #: Runs a call whose signature has a plan and returns its results; else `NO_PLAN`, `WANTS_GRAD` or `IS_NEW`.
+        #: Takes `is_inner`, whether the caller has already checked for gradients and listeners; `extra`, everything
+        #: beside its tensors that the call depends on; and the call's tensors, the first one there is before factors:
+        #: floats, whose values are in no signature. None for those that it lacks.
+        self.call: Callable[..., Any] = self._first_call
         _TABLES.add(self)
 
-    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | float | None) -> Any:
-        """Run a call whose signature has a plan and return its results; else `NO_PLAN`, `WANTS_GRAD` or `IS_NEW`.
-
-        Args:
-            is_inner: Whether the caller has already checked for gradients and listeners.
-            extra: Everything beside its tensors that the call depends on.
-            tensors: The call's tensors, the first one there is before factors: floats, whose values are in no
-                signature. None for those that it lacks.
-        """
-        table = self._table
-        if table is None:
-            if self._plain is None:
-                is_on_gpu = any(getattr(tensor, "is_cuda", False) for tensor in tensors)
-                if not is_on_gpu or not self._open():
-                    return NO_PLAN
-            if self._plain is not None:
-                return self._plain.call(is_inner, extra, *tensors)
-            table = self._table
-        return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
+    def _first_call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | float | None) -> Any:
+        """`call` until the table is open: from then on callers reach the core without a Python function between."""
+        if self._table is None and self._plain is None:
+            is_on_gpu = any(getattr(tensor, "is_cuda", False) for tensor in tensors)
+            if not is_on_gpu or not self._open():
+                return NO_PLAN
+        if self._plain is not None:
+            self.call = self._plain.call
+        else:
+            self.call = partial(compiled.table_call, self._table)  # type: ignore[union-attr]
+        return self.call(is_inner, extra, *tensors)
 
     def run(self, extra: Hashable, *tensors: Tensor | float | None) -> Any:
         """Run a call as an operator's kernel and record its plan where it is new; None where there is no plan.

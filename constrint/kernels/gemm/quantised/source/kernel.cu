@@ -10,7 +10,11 @@
 // others, and some are computed twice where its share is no multiple: no tile is looked at by itself.
 //
 // READS and GROUPS, where they are not 0, are those of a row: then the compiler knows how far apart the tiles of a turn
-// lie. With IS_WHOLE X has 16 bytes at multiples of 16 wherever W has numbers.
+// lie. With IS_WHOLE X has 16 bytes at multiples of 16 wherever W has numbers; with X_TURNS turns in shared memory have
+// their vectors of X there, too, then, which leaves registers to sums of more tiles: all of these share the vectors.
+//
+// With OF_SUMS zeros are not subtracted from numbers: a group's zero times the sum of its part of X is subtracted from
+// the product of numbers as they were widened. Matrix instructions that multiply ones make these sums, once for all tiles.
 typedef float sum_t;
 
 #include "epilogue.cuh"
@@ -55,10 +59,12 @@ struct less_t {
 #endif
 
 // 128 (bf16) or 1024 (fp16) and a number of four bits, less 128 or 1024 and the zero: no bit is lost. In fp16 odd pairs
-// lie four bits higher, as 1024 and sixteen times the number.
+// lie four bits higher, as 1024 and sixteen times the number. With OF_SUMS nothing is subtracted.
 __device__ __forceinline__ unsigned widen(unsigned word, int pair, const less_t& less, const Masks& masks) {
   unsigned made;
-#if IS_BF16
+#if OF_SUMS
+  made = (word >> 4 * pair & masks.low) | (IS_BF16 ? 0x43004300u : 0x64006400u);
+#elif IS_BF16
   const unsigned high = (word >> 4 * pair & masks.low) | 0x43004300u;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(high), "r"(0x3f803f80u), "r"(less));
 #else
@@ -124,17 +130,57 @@ struct Place {
   }
 };
 
+// What a thread multiplies of X: 16 or 32 bytes of a row for each read, zeros beyond the edges.
+struct Vectors {
+  uint4 of[kTiles][kNarrow][kParts];
+};
+
 #if STAGES > 1
+#define X_IN_TURNS (X_TURNS && IS_WHOLE)
+constexpr int kVectors = kTiles * kNarrow * kParts;  // of X, for each thread and turn
+
 // Turns of a warp in shared memory, 16 bytes of a lane for each read.
 struct Ring {
-  uint4* own;  // of this lane, in the first stage of its warp
+  uint4* own;      // of this lane, in the first stage of its warp
+  uint4* vectors;  // likewise of X
 
   __device__ __forceinline__ uint4* at(int stage, int row) const { return own + (stage * kRows + row) * kTiles * 32; }
 
+#if X_IN_TURNS
+  // Copies the vectors of X for one turn, zeros beyond its rows.
+  __device__ __forceinline__ void copy_rows(
+      const unsigned short* x, long long stride, const Sizes& s, int read, int stage, int lane) const {
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(vectors + stage * kVectors * 32));
+#pragma unroll
+    for (int j = 0; j < kNarrow; ++j) {
+      const int row = j * 8 + lane / 4;
+      const unsigned bytes = row < s.m ? 16 : 0;
+      const unsigned short* const from = x + (bytes ? row * stride : 0) + read * kTile + lane % 4 * (8 * kParts);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to + ((i * kNarrow + j) * kParts + part) * 512),
+                       "l"(from + i * kTile + part * 8), "r"(bytes)
+                       : "memory");
+    }
+  }
+
+  __device__ __forceinline__ void read_rows(Vectors& to, int stage) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i)
+      to.of[i / (kNarrow * kParts)][i / kParts % kNarrow][i % kParts] = vectors[(stage * kVectors + i) * 32];
+  }
+#endif
+
   // Copies the reads of one turn; every turn is a group of copies, also one beyond the end, which has none.
   __device__ __forceinline__ void copy(
-      const uint4* weights, const Sizes& s, const Place& turn, int share, int stage, int lane) const {
+      const uint4* weights, const unsigned short* x, long long x_stride, const Sizes& s, const Place& turn, int share,
+      int stage, int lane) const {
     if (turn.done < share) {
+#if X_IN_TURNS
+      copy_rows(x, x_stride, s, turn.read, stage, lane);
+#endif
       const uint4* const from = weights + (static_cast<long long>(turn.tile) * s.reads + turn.read) * 32 + lane;
       const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(at(stage, 0)));
 #pragma unroll
@@ -148,12 +194,9 @@ struct Ring {
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
 };
+#else
+#define X_IN_TURNS 0
 #endif
-
-// What a thread multiplies of X: 16 or 32 bytes of a row for each read, zeros beyond the edges.
-struct Vectors {
-  uint4 of[kTiles][kNarrow][kParts];
-};
 
 __device__ __forceinline__ void load_rows(
     Vectors& to, const unsigned short* x, long long stride, const Sizes& s, int read, int lane, int is_aligned) {
@@ -192,6 +235,12 @@ __device__ __forceinline__ float scale_of(unsigned both) {
 
 // The zero as what is added to a widened number: both halves of a word, or a float.
 #if BITS == 4
+#if OF_SUMS
+constexpr unsigned kOnes = IS_BF16 ? 0x3f803f80u : 0x3c003c00u;
+
+__device__ __forceinline__ float less_as_float(unsigned both) { return scale_of(both >> 16); }
+#endif
+
 __device__ __forceinline__ less_t less_of(unsigned both) {
   const unsigned less = __byte_perm(both, 0, 0x3232);
 #if IS_BF16
@@ -206,8 +255,35 @@ __device__ __forceinline__ less_t less_of(unsigned both) {
 __device__ __forceinline__ float less_of(unsigned both) { return -8388608.0f - static_cast<float>(both >> 16); }
 #endif
 
+// Sums of X over a group's part of a turn, of two rows of X for each matrix instruction; none where numbers lose their zeros.
+struct Totals {
+#if OF_SUMS
+  float of[kGroups][kNarrow][2];
+#endif
+};
+
+__device__ __forceinline__ Totals totals_of(const Vectors& x) {
+  Totals made;
+#if OF_SUMS
+  const unsigned ones[4] = {kOnes, kOnes, kOnes, kOnes};
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group)
+#pragma unroll
+    for (int j = 0; j < kNarrow; ++j) {
+      float sums[4] = {};
+#pragma unroll
+      for (int step = 0; step < kGroupTiles * (kTile / 16); ++step) {
+        const uint4& pair = x.of[group * kGroupTiles + step / (kTile / 16)][j][step % (kTile / 16) / 2];
+        multiply(sums, ones, step % 2 ? pair.z : pair.x, step % 2 ? pair.w : pair.y);
+      }
+      made.of[group][j][0] = sums[0], made.of[group][j][1] = sums[1];
+    }
+#endif
+  return made;
+}
+
 __device__ __forceinline__ void multiply_held(
-    float (&sums)[kSums], const Held& w, const uint4* numbers, const Vectors& x, const Masks& masks) {
+    float (&sums)[kSums], const Held& w, const uint4* numbers, const Vectors& x, const Totals& totals, const Masks& masks) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const auto upper = less_of(w.upper[group]), lower = less_of(w.lower[group]);
@@ -236,6 +312,14 @@ __device__ __forceinline__ void multiply_held(
         }
       }
     }
+#if OF_SUMS
+    const float less[2] = {less_as_float(w.upper[group]), less_as_float(w.lower[group])};
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      float& product = products[i / 4][i % 4];
+      product = fmaf(less[i % 4 / 2], totals.of[group][i / 4][i % 2], product);
+    }
+#endif
     const float of_upper = scale_of(w.upper[group]), of_lower = scale_of(w.lower[group]);
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums[i] = fmaf(products[i / 4][i % 4], i % 4 < 2 ? of_upper : of_lower, sums[i]);
@@ -290,19 +374,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
   Held held[kRows];
   Vectors vectors;
 #if STAGES > 1
-  const Ring ring = {reinterpret_cast<uint4*>(shares + kWarps * kShare) + warp * (kStages * kRows * kTiles * 32) + lane};
+  uint4* const turns = reinterpret_cast<uint4*>(shares + kWarps * kShare) + lane;
+  const Ring ring = {turns + warp * (kStages * kRows * kTiles * 32),
+                     turns + (kWarps * kRows * kTiles + warp * kVectors) * kStages * 32};
   Place ahead = {begin, first, 0};
   int stage = 0;
 #pragma unroll 1
   for (int i = 0; i < kStages - 1 && first < last; ++i) {
-    ring.copy(weights, s, ahead, share, i, lane);
+    ring.copy(weights, x, x_stride, s, ahead, share, i, lane);
     ahead.next(first, last, begin, latest);
   }
 #endif
   if (first < last) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) load(held[i], weights, scales, s, begin, i, first, lane);
+#if !X_IN_TURNS
     load_rows(vectors, x, x_stride, s, first, lane, is_aligned);
+#endif
   }
 #pragma unroll 1
   for (int done = 0; done < share; done += kRows) {
@@ -315,14 +403,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
       Place after = {tile, read, done};
       after.next(first, last, begin, latest);
       const bool is_last = after.done >= share;
+#if !X_IN_TURNS
       Vectors next = vectors;
       if (after.read != read && !is_last) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
+#endif
 #if STAGES > 1
       // The turn after the last that is under way takes the place of the one before this.
-      ring.copy(weights, s, ahead, share, stage ? stage - 1 : kStages - 1, lane);
+      ring.copy(weights, x, x_stride, s, ahead, share, stage ? stage - 1 : kStages - 1, lane);
       ahead.next(first, last, begin, latest);
       asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
 #endif
+#if X_IN_TURNS
+      ring.read_rows(vectors, stage);
+#endif
+      const Totals totals = totals_of(vectors);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
 #if STAGES > 1
@@ -330,10 +424,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
 #else
         const uint4* const numbers = nullptr;
 #endif
-        multiply_held(sums[i], held[i], numbers, vectors, masks);
+        multiply_held(sums[i], held[i], numbers, vectors, totals, masks);
         if (!is_last) load(held[i], weights, scales, s, after.tile, i, after.read, lane);
       }
+#if !X_IN_TURNS
       vectors = next;
+#endif
 #if STAGES > 1
       stage = stage + 1 < kStages ? stage + 1 : 0;
 #endif
