@@ -17,6 +17,7 @@ import torch
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.scaled import library, op, scaled_matmul
+from constrint.kernels.gemm.scaled.reference import random_operands
 from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.registry import load_spec
@@ -136,3 +137,28 @@ def test_a_plan_of_torchs_product_computes_what_torch_refuses_later(monkeypatch:
     product = library.library_function({"out_dtype": "float16", "in_blocks": True})
     monkeypatch.setattr(library, "by_library", lambda *_, **__: None)
     assert torch.equal(product(**inputs, bias=None), scaled_matmul(**inputs, out_dtype=torch.float16))
+
+
+@pytest.mark.parametrize(
+    ("is_fast", "in_blocks", "expected"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_torchs_product_accumulates_fast_where_the_caller_allows_it(
+    is_fast: bool, in_blocks: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def scaled_mm(a: torch.Tensor, b: torch.Tensor, *_: Any, use_fast_accum: bool, **__: Any) -> torch.Tensor:
+        seen.append(use_fast_accum)
+        return torch.empty(a.shape[0], b.shape[1])
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    operands = random_operands(16, 128, 128, in_blocks=in_blocks, device="cpu", seed=1)
+    a, b, scales = operands["a"], operands["b"], (operands["scale_a"], operands["scale_b"])
+    made = library.library_plan(a, b, scales, torch.bfloat16, in_blocks=in_blocks, is_fast=is_fast)
+    assert made is not None
+    assert made.recipe.function is not None
+    library.library_function(made.recipe.function)(a, b, *scales, None)
+    assert seen == [expected] * 2
+    torch.testing.assert_close(
+        op.scaled_matmul(a, b, *scales, fast_accumulation=is_fast), op.scaled_matmul(a, b, *scales)
+    )

@@ -36,16 +36,19 @@ def takes(a: Tensor, b: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> 
 
 
 def by_library(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, *, in_blocks: bool
-) -> Tensor | None:
-    """torch's own product; None where it refuses the call."""
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, *, in_blocks: bool,
+    is_fast: bool = False,
+) -> Tensor | None:  # fmt: skip
+    """torch's own product; None where it refuses the call. Of blocks it has no fast accumulation."""
     if in_blocks:
         # It takes scales of blocks by columns.
         scale_a, scale_b = (t.t().contiguous().t() for t in (scale_a, scale_b))
     else:
         scale_a, scale_b = scale_a.contiguous(), scale_b.contiguous()
     try:
-        out: Tensor = torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out_dtype)
+        out: Tensor = torch._scaled_mm(
+            a, b, scale_a, scale_b, out_dtype=out_dtype, use_fast_accum=is_fast and not in_blocks
+        )
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError:
@@ -54,21 +57,25 @@ def by_library(
 
 
 def library_plan(
-    a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], out_dtype: torch.dtype, *, in_blocks: bool
-) -> RecordedCall | None:
+    a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], out_dtype: torch.dtype, *, in_blocks: bool,
+    is_fast: bool = False,
+) -> RecordedCall | None:  # fmt: skip
     """The plan of torch's own product, which is called once; None where it refuses it."""
-    if not is_captured(a.device) and by_library(a, b, *scales, out_dtype, in_blocks=in_blocks) is None:
-        return None
-    stated = {"out_dtype": str(out_dtype).removeprefix("torch."), "in_blocks": in_blocks}
+    if not is_captured(a.device):
+        made = by_library(a, b, *scales, out_dtype, in_blocks=in_blocks, is_fast=is_fast)
+        if made is None:
+            return None
+    stated = {"out_dtype": str(out_dtype).removeprefix("torch."), "in_blocks": in_blocks, "is_fast": is_fast}
     return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 
 def library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     """The function of a plan: of (a, b, scale_a, scale_b, bias), for calls that `takes` is true of."""
     out_dtype, in_blocks = getattr(torch, stated["out_dtype"]), bool(stated["in_blocks"])
+    is_fast = bool(stated.get("is_fast"))
 
     def product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None) -> Tensor:
-        out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks)
+        out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks, is_fast=is_fast)
         return scaled_reference(a, b, scale_a, scale_b, bias, out_dtype) if out is None else out
 
     return product

@@ -62,6 +62,7 @@ def scaled_matmul(
     bias: Tensor | None = None,
     *,
     out_dtype: torch.dtype = torch.bfloat16,
+    fast_accumulation: bool = False,
 ) -> Tensor:
     """(a * scale_a) @ (b * scale_b) + bias, added up in fp32 after 128 products each and rounded once.
 
@@ -72,6 +73,8 @@ def scaled_matmul(
         scale_b: fp32, (1, N); or (ceil(K / 128), ceil(N / 128)) for blocks of 128 by 128.
         bias: (N,), added to every row.
         out_dtype: bf16, fp16 or fp32.
+        fast_accumulation: With scales of rows and columns torch's operator, where it runs, may add up in the fewer bits
+            that the tensor cores keep (its `use_fast_accum`); our kernel does not.
 
     Returns:
         A new tensor (M, N). torch._scaled_mm computes what it takes and was measured to be faster at, on the operands
@@ -81,18 +84,19 @@ def scaled_matmul(
     Raises:
         UsageError: For shapes and dtypes that do not go together; says what was seen. The product has no gradients.
     """
-    out: Any = _PLANS.call(False, out_dtype, a, b, scale_a, scale_b, bias)
+    extra = (out_dtype, True) if fast_accumulation else out_dtype
+    out: Any = _PLANS.call(False, extra, a, b, scale_a, scale_b, bias)
     if isinstance(out, Tensor):
         return out  # the first call of the signature was checked
     in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     if any(t is not None and t.requires_grad for t in (scale_a, scale_b, bias)) and torch.is_grad_enabled():
         raise UsageError("scaled_matmul has no gradients: call it in torch.no_grad(), or detach its scales and bias.")
     if out is IS_NEW:
-        out = _PLANS.learn(out_dtype, a, b, scale_a, scale_b, bias)
+        out = _PLANS.learn(extra, a, b, scale_a, scale_b, bias)
     if out is None or out is WANTS_GRAD:
         out = None
         if takes(a, b, bias, out_dtype):
-            out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks)
+            out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks, is_fast=fast_accumulation)
         if out is None:
             out = scaled_reference(a, b, scale_a, scale_b, bias, out_dtype)
     result: Tensor = out
@@ -147,11 +151,12 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     a, b, scale_a, scale_b, bias = tensors
     if a is None or b is None or scale_a is None or scale_b is None:
         raise NotPlannedError("an operand is missing")
-    out_dtype, scales = extra, (scale_a, scale_b)
+    scales = scale_a, scale_b
+    out_dtype, is_fast = extra if isinstance(extra, tuple) else (extra, False)
     in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     theirs = None
     if takes(a, b, bias, out_dtype):
-        theirs = library_plan(a, b, scales, out_dtype, in_blocks=in_blocks)
+        theirs = library_plan(a, b, scales, out_dtype, in_blocks=in_blocks, is_fast=is_fast)
     sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
     try:
         ours = _OwnPlans(ScaledCall(a, b, *scales, a, bias), tensors, sizes, out_dtype, in_blocks=in_blocks)

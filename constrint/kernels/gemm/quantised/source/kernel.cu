@@ -15,6 +15,7 @@
 //
 // With OF_SUMS zeros are not subtracted from numbers: a group's zero times the sum of its part of X is subtracted from
 // the product of numbers as they were widened. Matrix instructions that multiply ones make these sums, once for all tiles.
+// An infinity of X then gives NaN.
 typedef float sum_t;
 
 #include "epilogue.cuh"
