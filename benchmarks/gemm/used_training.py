@@ -26,6 +26,7 @@ from benchmarks.gemm.used_parts import (
 )
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.backward.plans import BACKWARD
+from constrint.kernels.gemm.backward.run import key_of_all
 from constrint.kernels.gemm.linear import LINEARS
 from constrint.kernels.gemm.operator import PLAIN, PLANS
 from constrint.nn import Linear
@@ -52,7 +53,7 @@ class Step:
         bias = biases[0] if biases else None
         # Activations but relu are applied to the sum that is kept for the gradients.
         kept = None if self._activation is None else torch.empty_like(self._upstream)
-        key = 1.0, self._activation, True, True, None if bias is None else bias.dtype, False, self._is_layer, "auto"
+        key = key_of_all(self._activation, None if bias is None else bias.dtype, is_linear=self._is_layer)
         right = weight if self._is_layer else weight.t()
         forward = (LINEARS if self._is_layer else PLANS).note(PLAIN, x, right, bias, None)
         return f"forward {forward}; backward {BACKWARD.note(key, self._upstream, x, right, kept)}"

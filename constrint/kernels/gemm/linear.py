@@ -8,19 +8,16 @@ and calls that are traced, transformed or observed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
-from constrint.kernels.gemm.backward.run import all_planned, by_operations, key_of_all, planned
+from constrint.kernels.gemm.backward.plans import KEEPS_SUM
 from constrint.kernels.gemm.implementations import AUTO
-from constrint.kernels.gemm.op import _multiply as multiply
-from constrint.kernels.gemm.operator import PLAIN, Saved, SavedOptions, plan_key
+from constrint.kernels.gemm.layer_nodes import recorded
+from constrint.kernels.gemm.operator import PLAIN, plan_key
 from constrint.kernels.gemm.reference import ACTIVATIONS
-from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 
@@ -134,76 +131,10 @@ def _with_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any) ->
             out = LINEARS.learn(first, x, weight, bias, None)
     if out is None:
         return None
-    made = (out if out.grad_fn is None else out.detach(),)  # in a tuple: no operand of the node
-    recorded: Tensor = _apply_plain(x, weight, bias, made) if end is PLAIN else _apply(x, weight, bias, made, end[2])
-    return recorded
+    return recorded(x, weight, bias, out, None if end is PLAIN else end[2])
 
 
 def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
     """The same by torch's own functions."""
     out = torch.nn.functional.linear(x, weight, bias)
     return out if activation is None else ACTIVATIONS[activation](out)
-
-
-#: `needs_input_grad` of a layer, of which every operand has a gradient, without and with a bias.
-_BOTH, _EVERY = (True, True, False, False), (True, True, True, False)
-
-
-class _PlainLayer(torch.autograd.Function):
-    """A layer without an activation, whose result a plan has made; its gradients are one plan, too."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: tuple[Tensor]) -> Tensor:
-        ctx.bias_dtype = None if bias is None else bias.dtype
-        ctx.save_for_backward(x, weight)
-        return made[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        needs, bias_dtype = ctx.needs_input_grad, ctx.bias_dtype
-        if needs == (_EVERY if bias_dtype is not None else _BOTH):
-            key = key_of_all(None, bias_dtype, is_linear=True)
-            every = all_planned(key, gradient, x, weight, None)
-            if every is not None:
-                return (*every, None) if bias_dtype is not None else (*every, None, None)
-        needs = (*needs[:3], False)
-        found = planned(gradient, x, weight, None, (1.0, None, bias_dtype, AUTO), needs, is_linear=True)
-        if found is None:
-            saved = Saved(x, weight.t(), None, None, None, SavedOptions((1.0, 0.0, None, x.dtype), bias_dtype, None))
-            found = _by_operations(saved, gradient, needs)
-        return *found[:3], None
-
-
-class _Layer(torch.autograd.Function):
-    """A layer with an activation, whose product a plan has made."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: tuple[Tensor], activation: str
-    ) -> Tensor:
-        kept = made[0]  # the activation's argument; of relu the result
-        ctx.activation = activation
-        ctx.save_for_backward(x, weight, bias, kept)
-        return activated(kept, activation) if activation in KEEPS_SUM else kept
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        x, weight, bias, kept = ctx.saved_tensors
-        needs = (*ctx.needs_input_grad[:3], False)
-        activation, bias_dtype = ctx.activation, None if bias is None else bias.dtype
-        found = planned(gradient, x, weight, kept, (1.0, activation, bias_dtype, AUTO), needs, is_linear=True)
-        if found is None:
-            facts = SavedOptions((1.0, 0.0, activation, x.dtype), bias_dtype, None)
-            output, z = (None, kept) if activation in KEEPS_SUM else (kept, None)
-            found = _by_operations(Saved(x, weight.t(), bias, None, output, facts, z), gradient, needs)
-        return *found[:3], None, None
-
-
-def _by_operations(saved: Saved, gradient: Tensor, needs: tuple[bool, ...]) -> Any:
-    """Gradients of x, the weight, the bias and c by operations."""
-    found = by_operations(partial(multiply, kernel=AUTO), saved, gradient, needs, AUTO)
-    return found if found[1] is None else (found[0], found[1].t(), *found[2:])
-
-
-_apply_plain, _apply = apply_of(_PlainLayer), apply_of(_Layer)

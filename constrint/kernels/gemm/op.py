@@ -25,6 +25,7 @@ from constrint.kernels.gemm.implementations import (
     config_of,
     kernel_of_gradients,
 )
+from constrint.kernels.gemm.layer_nodes import recorded
 from constrint.kernels.gemm.operator import (
     PLAIN,
     PLAIN_END,
@@ -122,7 +123,7 @@ def matmul(
         if out is WANTS_GRAD:
             if _keeps_batch(a, b, c):
                 if not is_plain:
-                    differentiable: Tensor = _apply(a, b, bias, c, end)
+                    differentiable: Tensor = _with_activation(a, b, bias, c, end)
                 else:
                     differentiable = _apply_plain(a, b) if bias is None else _apply_biased(a, b, bias)
                 return differentiable
@@ -279,6 +280,21 @@ def _end_at_sum(end: tuple[Any, ...]) -> tuple[Any, ...] | None:
     alpha, beta, _, out_dtype, kernel, config = end
     # A composition has nothing to compose then.
     return plan_key(alpha, beta, None, out_dtype, AUTO if kernel == COMPOSED else kernel, config_of(config))
+
+
+def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: tuple[Any, ...]) -> Tensor:
+    """A product with options where autograd records it: with an activation alone by a node that costs the host less."""
+    activation = end[2]
+    if c is None and activation is not None and end == (1.0, 0.0, activation, None, AUTO, ""):
+        first = _end_at_sum(end) if activation in KEEPS_SUM else end
+        out: Any = PLANS.call(True, first, a, b, bias, None)
+        if out is IS_NEW:
+            with torch.no_grad():
+                out = PLANS.learn(first, a, b, bias, None)
+        if out is not None:
+            return recorded(a, b, bias, out, activation, is_linear=False)
+    differentiable: Tensor = _apply(a, b, bias, c, end)
+    return differentiable
 
 
 class _Product(torch.autograd.Function):

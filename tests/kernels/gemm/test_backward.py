@@ -25,8 +25,9 @@ from constrint.kernels.gemm.backward import plans
 from constrint.kernels.gemm.backward.launch import activation_launch, gradient_launch
 from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.gemm.launch import Machine
+from constrint.kernels.gemm.layer_nodes import _apply_plain as _apply_plain_layer
+from constrint.kernels.gemm.layer_nodes import recorded as with_node
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.linear import _apply_plain as _apply_plain_layer
 from constrint.kernels.gemm.op import _apply_biased, _apply_plain, _Product
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.nodes import apply_of
@@ -188,6 +189,22 @@ def test_without_plans_gradients_are_operations_that_can_be_differentiated_again
 
     assert torch.autograd.gradcheck(call, tensors)
     assert torch.autograd.gradgradcheck(call, tensors)
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_gradients_of_a_product_with_an_activation_alone_can_be_differentiated_again(activation: str) -> None:
+    """The node that `matmul` shares with layers, on CPU tensors: a batch, and one matrix for all rows."""
+    generator = torch.Generator().manual_seed(3)
+    for shapes in (((2, 3, 4), (4, 5), (5,)), ((2, 3, 4), (2, 4, 5))):
+        tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+        def call(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+            product = a.detach() @ b.detach() + (0.0 if bias is None else bias.detach())
+            made = product.relu() if activation == "relu" else product
+            return with_node(a, b, bias, made, activation, is_linear=False)
+
+        assert torch.autograd.gradcheck(call, tensors)
+        assert torch.autograd.gradgradcheck(call, tensors)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
