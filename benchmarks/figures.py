@@ -51,6 +51,7 @@ KINDS = {
     "layer": "`constrint.nn.Linear`, forward and backward",
     "layer_gelu": "the same with gelu",
     "own": "epilogues of one's own",
+    "gated": "gated pairs, silu",
 }
 #: Files of `benchmarks.gemm.used` in a GPU's folder: as it is shipped, and as on a GPU without tables.
 USED, HIDDEN = "gemm_used.csv", "gemm_used_no_tables.csv"

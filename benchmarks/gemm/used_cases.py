@@ -30,6 +30,7 @@ from benchmarks.gemm.used_parts import (
 )
 from benchmarks.gemm.used_training import layer, training
 from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.gated import gated_matmul
 from constrint.kernels.gemm.traced.op import why
 
 #: Epilogues by name: the function, and the greatest slope in the sum at operands of a size.
@@ -247,6 +248,43 @@ def own_epilogue(kind: str, source: random.Random) -> UsedCase:
     return UsedCase(kind, name, make, PROGRAMS)
 
 
+def gated(kind: str, source: random.Random) -> UsedCase:
+    """A gated pair, silu(x @ gate) * (x @ up), beside torch's four calls."""
+    dtype = source.choice(HALF)
+    m, n, k = sizes_of(source)
+    name = f"{m}x{n}x{k} {NAMES[dtype]}"
+
+    def make() -> Any:
+        g = generator_of(kind, name)
+        x = matrix((m, k), dtype, g, by_columns=False) / math.sqrt(k)
+        gate, up = (matrix((k, n), dtype, g, by_columns=True) for _ in range(2))
+
+        def theirs() -> Tensor:
+            return functional.silu(torch.matmul(x, gate)) * torch.matmul(x, up)
+
+        def ours(kernel: str) -> Tensor:
+            return gated_matmul(x, gate, up, kernel=kernel)
+
+        def expected() -> tuple[Tensor, Tensor]:
+            wide, half = x.double(), HALF_UNITS[dtype]
+            sums = [wide @ each.double() for each in (gate, up)]
+            # Of each sum: fp32's additions, and its rounding, which torch's calls and a composition have.
+            errors = [
+                2 * math.sqrt(k) * 2.0**-23 * (wide.abs() @ each.double().abs()) + half * z.abs()
+                for each, z in zip((gate, up), sums, strict=True)
+            ]
+            factor = functional.silu(sums[0])
+            exact = factor * sums[1]
+            # silu grows at most 1.1 times as fast as its argument, and is rounded once more.
+            of_factor = 1.1 * errors[0] + half * factor.abs()
+            most = of_factor * (sums[1].abs() + errors[1]) + factor.abs() * errors[1] + half * exact.abs()
+            return exact, 1.01 * most + 2.0**-24
+
+        return theirs, ours, expected
+
+    return UsedCase(kind, name, make)
+
+
 #: Makers of cases by kind.
 KINDS: dict[str, Callable[[str, random.Random], UsedCase]] = {
     "plain": _product,
@@ -265,4 +303,5 @@ KINDS: dict[str, Callable[[str, random.Random], UsedCase]] = {
     "layer": layer,
     "layer_gelu": partial(layer, activation="gelu"),
     "own": own_epilogue,
+    "gated": gated,
 }
