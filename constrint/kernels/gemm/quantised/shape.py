@@ -20,6 +20,8 @@ MOST_ROWS, NARROW = 16, 8
 STEP = {4: 1024, 8: 512}
 #: Numbers along K of one read of a warp, by their bits.
 READ = {4: 64, 8: 32}
+#: Reads of a warp in turn, at most, where X lies in turns: with four of them 4 to 8 tiles spill.
+MOST_X_TILES = 2
 #: Vectors of X, 16 bytes each, that a thread multiplies by one read for 8 rows of X, by the bits of W.
 VECTORS = {4: 2, 8: 1}
 #: Bytes of a scale and a zero, and of a sum.
@@ -121,6 +123,9 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Var
     slots = gpu.device.sm_count * v["resident"]
     lies = "vectors of X lie in turns of shared memory, which there are, and pay for more than 8 rows"
     yield Rule(v["x_turns"] <= minimum(v["stages"], int(m > NARROW)), "x_in_turns", lies, REDUNDANT)
+    x_tiles = max(1, min(MOST_X_TILES, group // READ[bits]))
+    holds = f"vectors of X of more than {x_tiles} reads, and sums of several groups, leave too few registers"
+    yield Rule(any_of(v["x_turns"] == 0, v["tiles"] <= x_tiles), "x_tiles", holds, REDUNDANT)
     numbers = "numbers of 8 bits lose their zeros where they are widened"
     yield Rule(v["of_sums"] <= int(bits == min(READ)), "zeros_of_sums", numbers, CERTAIN)
     filled = "K is divided where tiles alone leave blocks idle"
