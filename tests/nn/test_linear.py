@@ -24,6 +24,7 @@ from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.gemm import linear as module_of_linear
 from constrint.kernels.gemm.layer_nodes import _Layer, _PlainLayer
 from constrint.kernels.gemm.linear import _library_function, end_of, is_layer
+from constrint.kernels.gemm.op import _multiply
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.nn.linear import _narrow
@@ -147,7 +148,7 @@ def test_the_function_behind_it_is_differentiable_twice_without_plans(activation
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
         product = nn.functional.linear(*(t.detach() for t in operands))
-        made = (product.relu() if activation == "relu" else product,)
+        made = product.relu() if activation == "relu" else product, _multiply
         nodes = _PlainLayer if activation is None else _Layer
         out: torch.Tensor = nodes.apply(*operands, made, *([activation, True] if activation else []))  # type: ignore[no-untyped-call]
         return out

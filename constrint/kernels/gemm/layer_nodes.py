@@ -15,13 +15,17 @@ from torch import Tensor
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
 from constrint.kernels.gemm.backward.run import all_planned, by_operations, key_of_all, planned
 from constrint.kernels.gemm.implementations import AUTO
-from constrint.kernels.gemm.operator import Saved, SavedOptions
+from constrint.kernels.gemm.operator import Multiply, Saved, SavedOptions
 from constrint.kernels.launch.plan.nodes import apply_of
+
+#: The product of a node, and what multiplies where no plan makes its gradients.
+Made = tuple[Tensor, Multiply]
 
 
 def recorded(
-    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, activation: str | None, *, is_linear: bool = True
-) -> Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, activation: str | None, multiply: Multiply, *,
+    is_linear: bool = True,
+) -> Tensor:  # fmt: skip
     """The result of a call whose product is `out`, with its node.
 
     Args:
@@ -30,9 +34,10 @@ def recorded(
         bias: (N,).
         out: The product with the bias; of relu its result. It is the result itself, or saved.
         activation: A key of `ACTIVATIONS`, or None.
+        multiply: Multiplies where no plan makes the gradients.
         is_linear: Whether the product is a layer's.
     """
-    made = (out if out.grad_fn is None else out.detach(),)  # in a tuple: no operand of the node
+    made = out if out.grad_fn is None else out.detach(), multiply  # in a tuple: no operand of the node
     result: Tensor
     if activation is None:
         result = _apply_plain(x, weight, bias, made)
@@ -49,10 +54,11 @@ class _PlainLayer(torch.autograd.Function):
     """A layer without an activation, whose result a plan has made; its gradients are one plan, too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: tuple[Tensor]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: Made) -> Tensor:
+        out, ctx.multiply = made
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(x, weight)
-        return made[0]
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -67,7 +73,7 @@ class _PlainLayer(torch.autograd.Function):
         found = planned(gradient, x, weight, None, (1.0, None, bias_dtype, AUTO), needs, is_linear=True)
         if found is None:
             saved = Saved(x, weight.t(), None, None, None, SavedOptions((1.0, 0.0, None, x.dtype), bias_dtype, None))
-            found = _by_operations(saved, gradient, needs)
+            found = _by_operations(ctx.multiply, saved, gradient, needs)
         return *found[:3], None
 
 
@@ -76,9 +82,9 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: tuple[Tensor], activation: str, is_linear: bool
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, made: Made, activation: str, is_linear: bool
     ) -> Tensor:
-        kept = made[0]  # the activation's argument; of relu the result
+        kept, ctx.multiply = made  # the activation's argument; of relu the result
         ctx.activation, ctx.is_linear = activation, is_linear
         ctx.save_for_backward(x, weight, bias, kept)
         return activated(kept, activation) if activation in KEEPS_SUM else kept
@@ -94,14 +100,14 @@ class _Layer(torch.autograd.Function):
             output, z = (None, kept) if activation in KEEPS_SUM else (kept, None)
             right = weight.t() if is_linear else weight
             saved = Saved(x, right, bias, None, output, facts, z)
-            found = _by_operations(saved, gradient, needs, is_linear=is_linear)
+            found = _by_operations(ctx.multiply, saved, gradient, needs, is_linear=is_linear)
         return *found[:3], None, None, None
 
 
-def _by_operations(saved: Saved, gradient: Tensor, needs: tuple[bool, ...], *, is_linear: bool = True) -> Any:
+def _by_operations(
+    multiply: Multiply, saved: Saved, gradient: Tensor, needs: tuple[bool, ...], *, is_linear: bool = True
+) -> Any:
     """Gradients of x, the weight (of a product that is no layer's the right operand), the bias and c by operations."""
-    from constrint.kernels.gemm.op import _multiply as multiply  # which imports this file
-
     found = by_operations(partial(multiply, kernel=AUTO), saved, gradient, needs, AUTO)
     return found if found[1] is None or not is_linear else (found[0], found[1].t(), *found[2:])
 

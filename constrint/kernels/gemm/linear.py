@@ -16,6 +16,7 @@ from torch import Tensor
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM
 from constrint.kernels.gemm.implementations import AUTO
 from constrint.kernels.gemm.layer_nodes import recorded
+from constrint.kernels.gemm.op import _multiply as multiply
 from constrint.kernels.gemm.operator import PLAIN, plan_key
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -131,7 +132,7 @@ def _with_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any) ->
             out = LINEARS.learn(first, x, weight, bias, None)
     if out is None:
         return None
-    return recorded(x, weight, bias, out, None if end is PLAIN else end[2])
+    return recorded(x, weight, bias, out, None if end is PLAIN else end[2], multiply)
 
 
 def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:

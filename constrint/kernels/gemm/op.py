@@ -292,7 +292,7 @@ def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None
             with torch.no_grad():
                 out = PLANS.learn(first, a, b, bias, None)
         if out is not None:
-            return recorded(a, b, bias, out, activation, is_linear=False)
+            return recorded(a, b, bias, out, activation, _multiply, is_linear=False)
     differentiable: Tensor = _apply(a, b, bias, c, end)
     return differentiable
 

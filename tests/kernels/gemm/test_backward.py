@@ -28,7 +28,7 @@ from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.layer_nodes import _apply_plain as _apply_plain_layer
 from constrint.kernels.gemm.layer_nodes import recorded as with_node
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.op import _apply_biased, _apply_plain, _Product
+from constrint.kernels.gemm.op import _apply_biased, _apply_plain, _multiply, _Product
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.recipe import FillStep, ProductStep, Recipe, RecordedCall
@@ -201,7 +201,7 @@ def test_gradients_of_a_product_with_an_activation_alone_can_be_differentiated_a
         def call(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
             product = a.detach() @ b.detach() + (0.0 if bias is None else bias.detach())
             made = product.relu() if activation == "relu" else product
-            return with_node(a, b, bias, made, activation, is_linear=False)
+            return with_node(a, b, bias, made, activation, _multiply, is_linear=False)
 
         assert torch.autograd.gradcheck(call, tensors)
         assert torch.autograd.gradgradcheck(call, tensors)
@@ -220,7 +220,7 @@ def test_a_plain_product_s_gradients_can_be_differentiated_again(has_bias: bool)
 
     def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         made = torch.nn.functional.linear(x.detach(), weight.detach().t(), None if bias is None else bias.detach())
-        out: torch.Tensor = _apply_plain_layer(x, weight.t(), bias, (made,))
+        out: torch.Tensor = _apply_plain_layer(x, weight.t(), bias, (made, _multiply))
         return out
 
     for function in (call, layer):
