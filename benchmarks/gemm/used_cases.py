@@ -263,7 +263,8 @@ def gated(kind: str, source: random.Random) -> UsedCase:
             return functional.silu(torch.matmul(x, gate)) * torch.matmul(x, up)
 
         def ours(kernel: str) -> Tensor:
-            return gated_matmul(x, gate, up, kernel=kernel)
+            out: Tensor = gated_matmul(x, gate, up, kernel=kernel)
+            return out
 
         def expected() -> tuple[Tensor, Tensor]:
             wide, half = x.double(), HALF_UNITS[dtype]

@@ -282,7 +282,7 @@ def _end_at_sum(end: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return plan_key(alpha, beta, None, out_dtype, AUTO if kernel == COMPOSED else kernel, config_of(config))
 
 
-def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: tuple[Any, ...]) -> Tensor:
+def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
     """A product with options where autograd records it: with an activation alone by a node that costs the host less."""
     activation = end[2]
     if c is None and activation is not None and end == (1.0, 0.0, activation, None, AUTO, ""):
