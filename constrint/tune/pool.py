@@ -163,7 +163,8 @@ USUAL_RUNTIMES = {"hip": "7.0.0", "cuda": "13.0"}
 def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
     """Let `torch.cuda` state a GPU's capability, name and properties, and `torch.version` its maker's runtime.
 
-    Files read these as they are imported. Whether a GPU is available stays as it is: a file that reads a tensor's values could not.
+    Files read these as they are imported. Whether a GPU is available stays as it is: a file that reads a tensor's
+    values could not.
     """
     import torch
 
