@@ -88,6 +88,20 @@ def all_kernels() -> KernelList:
     return found
 
 
+def kernel_named(name: str) -> KernelList:
+    """The facts of one operation, or of one implementation.
+
+    Raises:
+        UnknownNameError: When there is no such kernel.
+    """
+    from constrint.cli.shipped import shipped
+
+    facts = [one for one in shipped().kernels.operations if one.name == name.lower()]
+    if facts and registry.is_as_shipped(name.lower()):
+        return KernelList(shipped().kernels.makers, tuple(facts))
+    return kernels_of([registry.load_kernel(name)])
+
+
 def _found() -> KernelList:
     """The facts of all kernels: those of built-in operations as they ship, all others computed."""
     from constrint.cli.shipped import shipped

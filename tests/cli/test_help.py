@@ -35,11 +35,11 @@ def test_examples_are_understood(command: str, words: str) -> None:
 QUICK = ("why-not", "count", "sample", "limits", "kernels", "gpus", "gpu", "occupancy", "docs")
 
 
-@pytest.mark.parametrize(("command", "words"), [case for case in CASES if case[0] in QUICK])
+@pytest.mark.parametrize(("command", "words"), [case for case in CASES if case[0] in QUICK and case[1] != "--detect"])
 def test_examples_answer(run: Call, command: str, words: str) -> None:
     code, out, err = run(command, *shlex.split(words))
     assert code in (0, 1), err
-    assert out or "no GPU found" in err
+    assert out
 
 
 def test_commands_have_examples() -> None:
