@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from constrint import cache, plugins
+from constrint.cli.shipped import ImplementationFacts, KernelList, OperationFacts, SizeFacts, shipped
 from constrint.kernels import registry
 
 if TYPE_CHECKING:
@@ -28,50 +29,8 @@ KIND = "kernel-list"
 _NO_PACKAGES = b"[]"
 
 
-class SizeFacts(msgspec.Struct, frozen=True):
-    """A size or an option of an operation."""
-
-    name: str
-    default: int
-    meaning: str
-    least: int
-    most: int
-
-
-class ImplementationFacts(msgspec.Struct, frozen=True):
-    """An implementation; `gpus` are the names of those on which it takes its usual sizes, or one of them."""
-
-    name: str
-    operation: str
-    short: str
-    summary: str
-    dtypes: tuple[str, ...]
-    sizes: dict[str, int]
-    options: dict[str, int]
-    gpus: tuple[str, ...]
-
-
-class OperationFacts(msgspec.Struct, frozen=True):
-    """An operation with its implementations."""
-
-    name: str
-    dtypes: tuple[str, ...]
-    sizes: tuple[SizeFacts, ...]
-    options: tuple[SizeFacts, ...]
-    implementations: tuple[ImplementationFacts, ...]
-
-
-class KernelList(msgspec.Struct, frozen=True):
-    """All operations, and the makers of all GPUs by their names."""
-
-    makers: dict[str, str]
-    operations: tuple[OperationFacts, ...]
-
-
 def all_kernels() -> KernelList:
     """The facts of all kernels; those of a list with a warning are not kept, so that the warning comes again."""
-    from constrint.cli.shipped import shipped
-
     key = None if registry.is_extended() else _key()
     if key == _NO_PACKAGES and shipped().kernels.operations:
         return shipped().kernels
@@ -94,8 +53,6 @@ def kernel_named(name: str) -> KernelList:
     Raises:
         UnknownNameError: When there is no such kernel.
     """
-    from constrint.cli.shipped import shipped
-
     facts = [one for one in shipped().kernels.operations if one.name == name.lower()]
     if facts and registry.is_as_shipped(name.lower()):
         return KernelList(shipped().kernels.makers, tuple(facts))
@@ -104,8 +61,6 @@ def kernel_named(name: str) -> KernelList:
 
 def _found() -> KernelList:
     """The facts of all kernels: those of built-in operations as they ship, all others computed."""
-    from constrint.cli.shipped import shipped
-
     facts = {one.name: one for one in shipped().kernels.operations if registry.is_as_shipped(one.name)}
     names = registry.list_kernels()
     others = kernels_of([registry.load_kernel(name) for name in names if name not in facts])

@@ -10,8 +10,9 @@ import typer
 from constrint.answers.table import EXTRA, Column, Page, Table, pairs_text
 from constrint.answers.terminal import say, wrap
 from constrint.cli.completion import complete_kernel
-from constrint.cli.kernel_list import KernelList, OperationFacts, SizeFacts, all_kernels, kernel_named
+from constrint.cli.kernel_list import all_kernels, kernel_named
 from constrint.cli.output import Output, printing
+from constrint.cli.shipped import KernelList, OperationFacts, SizeFacts
 from constrint.kernels.registry import DEFAULT_KERNEL
 
 SCHEMA = "constrint.kernels/1"

@@ -21,7 +21,7 @@ from constrint.kernels import registry
 from constrint.kernels.registry import list_kernels, load_kernel
 from examples.softmax.softmax import SPEC
 
-SHIPPED_IS_STALE = "write it anew: python -m constrint.cli.shipped"
+SHIPPED_IS_STALE = "write it anew: python -m benchmarks.shipped"
 
 
 def test_every_operation_and_implementation_is_listed_with_its_sizes(run: Any) -> None:
