@@ -211,7 +211,7 @@ class Occupancy(Generic[_Figures]):
     limit_sgprs: _Figures
     registers_per_block: _Figures
     smem_bytes_per_block: _Figures
-    waves_per_simd: _Figures | None = None
+    waves_per_simd: Any = None
 
     @property
     def limited_by(self) -> Any:
