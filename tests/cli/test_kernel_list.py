@@ -110,7 +110,12 @@ def test_only_operations_that_a_package_adds_to_are_computed(run: Any, monkeypat
     registry.register(SPEC)
     computed: list[str] = []
     facts = kernel_list._facts
-    monkeypatch.setattr(kernel_list, "_facts", lambda one, gpus: computed.append(one.name) or facts(one, gpus))
+
+    def noted(one: Any, gpus: Any) -> Any:
+        computed.append(one.name)
+        return facts(one, gpus)
+
+    monkeypatch.setattr(kernel_list, "_facts", noted)
     out = run("kernels")[1]
     assert computed == [SPEC.operation]
     assert f"{SPEC.full_name} " in out
