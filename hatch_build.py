@@ -1,4 +1,6 @@
-"""Builds the compiled core when constrint is installed or packed; without a C++ compiler it is left out.
+"""Builds the compiled core when constrint is installed or packed, and the README that a package index shows.
+
+Without a C++ compiler the core is left out.
 
 The extension uses the stable interface of CPython 3.10, so one wheel serves every later version. It is compiled in
 place, so that an editable install finds it too.
@@ -7,6 +9,7 @@ place, so that an editable install finds it too.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 import tempfile
@@ -14,11 +17,46 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 from packaging.tags import sys_tags
 
 FOLDER = Path("constrint/core")
 #: Environment variable that leaves the core out: the wheel is then for every platform.
 PURE = "CONSTRINT_PURE"
+
+#: A fence of code; a picture of this repository, in a link or not; a link to a file of this repository.
+_FENCE = re.compile(r"(^```.*?^```[^\n]*$)", re.MULTILINE | re.DOTALL)
+_PICTURE = re.compile(r"\[?!\[[^\]]*\]\((?!https?:)[^)]*\)(?:\]\([^)]*\))?")
+_LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#]*)[^)]*\)")
+
+
+class IndexReadmeHook(MetadataHookInterface):
+    """States the README of a package index, where links to files of this repository lead nowhere."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Sets the README."""
+        metadata["readme"] = {"content-type": "text/markdown", "text": index_readme(Path(self.root))}
+
+
+def index_readme(root: Path) -> str:
+    """The README with the command that prints a page in place of a link to it, and without pictures.
+
+    Args:
+        root: The folder of the project.
+    """
+    stems = [path.stem for path in (root / "docs").rglob("*.md")]
+
+    def linked(link: re.Match[str]) -> str:
+        text, place = link[1], Path(link[2])
+        if place.parts[0] != "docs" or place.suffix != ".md":
+            return text
+        name = place.stem if stems.count(place.stem) == 1 else f"{place.parent.name}/{place.stem}"
+        return f"{text} (`constrint docs {name}`)"
+
+    parts = _FENCE.split((root / "README.md").read_text(encoding="utf-8"))
+    return "".join(part if part.startswith("```") else _LINK.sub(linked, _PICTURE.sub("", part)) for part in parts)
 
 
 class CoreBuildHook(BuildHookInterface[Any]):

@@ -174,7 +174,10 @@ def models(gpu: str, what: str, how: str = "eager") -> dict[str, float]:
 def published_lines() -> list[str]:
     """The README's table of predicted over published times: rows of the table that `benchmarks.elsewhere` writes."""
     rows = dict(re.findall(r"^\| ([\w-]+) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    lines = ["| predicted / published time | products | mean from 10 us | eight in ten |", "|---|---|---|---|"]
+    lines = [
+        "| predicted / published time | products | mean, of 10 us and more | eight in ten of these |",
+        "|---|---|---|---|",
+    ]
     for name in PUBLISHED:
         number, _, mean, spread = rows[name].split(" | ")
         lines.append(f"| {name} | {number} | {mean} | {spread} |")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from constrint.cli.pages import pages
 from tests.support.clock import PATIENCE_S
 from tests.support.shared import SharedResults
 
@@ -170,3 +171,16 @@ def test_tools_pinned_twice_have_one_version() -> None:
     both = tools.keys() & development.keys()
     assert {"mypy", "pytest", "ruff"} <= both
     assert {name: tools[name] for name in both} == {name: development[name] for name in both}
+
+
+def test_the_readme_of_a_package_index_names_commands_in_place_of_files() -> None:
+    from hatchling.metadata.core import ProjectMetadata
+    from hatchling.plugin.manager import PluginManager
+
+    core = ProjectMetadata(str(ROOT), PluginManager()).core
+    assert core.readme_content_type == "text/markdown"
+    targets = re.findall(r"\]\(([^)]*)\)", re.sub(r"^```.*?^```$", "", core.readme, flags=re.MULTILINE | re.DOTALL))
+    assert all(target.startswith("https://") for target in targets)
+    named = re.findall(r"\(`constrint docs ([\w/]+)`\)", core.readme)
+    assert len(named) > 20
+    assert {*named} <= pages().keys()

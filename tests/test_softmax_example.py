@@ -114,3 +114,15 @@ def test_its_numbers_are_right_on_ragged_sizes() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("right") == 24
+
+
+def test_rows_that_tie_and_rules_without_a_kind_are_said_in_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = call(capsys, monkeypatch, "solve", "--gpu", "h200")
+    assert "\nrows 1 to 10 tie at " in out
+    assert "spill = chance that registers go to memory" in out
+    assert "tie at" not in call(capsys, monkeypatch, "solve", "--gpu", "h200", "--top", 1)
+    lines = call(capsys, monkeypatch, "explain", "--gpu", "h200").splitlines()
+    assert next(line.split()[1] for line in lines if line.startswith("busy ")) == "stated"
+    assert "stated: its kernel asks for it" in lines[-1]

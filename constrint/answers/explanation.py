@@ -24,12 +24,15 @@ from constrint.select.spec import Operation
 from constrint.solve import Conflict, Count, Limits
 
 CONFLICT_SCHEMA = "constrint.infeasible/1"
+#: The word for a rule of a kernel that states no kind.
+STATED = "stated"
 #: The kinds of rules in the words of the table.
 KINDS = {
     CERTAIN: "what breaks it cannot run",
     REDUNDANT: "what breaks it runs, but does the work of another config",
     ESTIMATED: "it may be wrong",
     YOURS: "asked for",
+    STATED: "its kernel asks for it, and does not say what breaks it",
 }
 #: The columns of rules; the keys are fields of `RuleEffect`, and the kernel.
 RULES = (
@@ -337,15 +340,26 @@ def _print_rules(explanation: Explanation, draw: Callable[[Table], None]) -> Non
             say()
             say(wrap("estimated rules, which rank and leave nothing out (--strict lets them)"))
         if some:
-            draw(Table(RULES, list(rule_rows(explanation, some))))
+            draw(Table(_rule_columns(explanation), list(rule_rows(explanation, some))))
     say()
     say(wrap("alone: share of the full product that breaks the rule; only it: configs that break no other rule"))
     if explanation.constants:
         values = ", ".join(f"{name} = {number:,}" for name, number in explanation.constants.items())
         say(wrap(f"where {values}"))
-    words = [f"{kind}: {KINDS[kind]}" for kind in dict.fromkeys(rule.kind for rule in ordered) if kind]
+    words = [f"{kind}: {KINDS[kind]}" for kind in dict.fromkeys(_kind(explanation, rule) for rule in ordered) if kind]
     if words:
         say(wrap("; ".join(words)))
+
+
+def _kind(explanation: Explanation, rule: RuleEffect) -> str:
+    """The kind of a rule in the words of the table; empty for a rule of a file."""
+    return rule.kind or (STATED if explanation.kernel else "")
+
+
+def _rule_columns(explanation: Explanation) -> tuple[Column, ...]:
+    """The columns of a terminal: rules of a file have no kinds."""
+    has_kinds = any(_kind(explanation, rule) for rule in explanation.rules)
+    return RULES if has_kinds else tuple(replace(c, importance=EXTRA) if c.key == "kind" else c for c in RULES)
 
 
 def rule_rows(explanation: Explanation, rules: Sequence[RuleEffect]) -> Iterator[list[Any]]:
@@ -354,7 +368,7 @@ def rule_rows(explanation: Explanation, rules: Sequence[RuleEffect]) -> Iterator
         alone = rule.removes_alone
         share = None if alone is None else Cell(alone, f"{alone / explanation.num_product:.1%}")
         named = [explanation.kernel, rule.name or None, Cell(rule.rule, rule.name or rule.rule)]
-        yield [*named, rule.kind or None, share, rule.removes_only, rule.because or None, rule.prunes]
+        yield [*named, _kind(explanation, rule) or None, share, rule.removes_only, rule.because or None, rule.prunes]
 
 
 def _fastest_rows(fastest: Sequence[Fastest]) -> Iterator[list[Any]]:

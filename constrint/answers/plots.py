@@ -52,7 +52,7 @@ def _roofs_text(roofline: RooflineFacts, unit: str) -> str:
     roofs = f"/ {roofline.bandwidths_bytes_per_s['dram'] / TERA:.1f} TB/s of DRAM"
     roofs += f", - {roofline.peak_op_per_s / TERA:,.0f} {unit} of the data sheet"
     if roofline.sustained_op_per_s is not None:
-        how = "assumed to be kept up" if roofline.is_sustained_assumed else "kept up"
+        how = "sustained (assumed)" if roofline.is_sustained_assumed else "sustained"
         roofs += f", . {roofline.sustained_op_per_s / TERA:,.0f} {unit} {how}"
     return f"{roofs}; 1 to 9: places in the ranking, o: later ones"
 
@@ -168,7 +168,7 @@ def heat_lines(kernel: str, heat: HeatFacts, width: int) -> Iterator[str]:
         yield line.rstrip()
     yield (" " * (head + 1) + "".join(f"{title:>{cell_width - gap}}" + " " * gap for title in titles)).rstrip()
     limits = ", ".join(f"{mark} {limit - 1:.0%}" for limit, mark in MARKS)
-    legend = f"{BEST} the best, within {limits} of it, {EXCLUDED} nothing is valid (`constrint explain` says why)"
+    legend = f"{BEST} the best; slower than it by up to: {limits}; {EXCLUDED} nothing is valid (`constrint explain`)"
     yield from break_text(legend, width)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -164,11 +165,22 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
             f"{ranking.num_product:,} configs in the full product, {ranking.num_valid:,} valid, "
             f"ranked in {ranking.seconds * 1e3:.0f} ms",
         ],
-        answer=[f"best: {named}{pairs_text(best.config)}".rstrip()],
+        answer=[f"best: {named}{pairs_text(best.config)}".rstrip(), *_ties(rows)],
         below=list(_below(question, ranking)),
         hints=[("to compile them (no GPU needed):", command)] if _modelled(rows) else [],
         legend=list(_legend(ranking)),
     )
+
+
+def _ties(rows: Sequence[Candidate]) -> Iterator[str]:
+    """The sentence that later rows have the best one's time."""
+    best = time_text(rows[0].cost.seconds)
+    tied = len(list(takewhile(lambda row: time_text(row.cost.seconds) == best, rows)))
+    if tied > 1:
+        yield (
+            f"rows 1 to {tied} tie at {best} us (modelled): only a measurement tells which is fastest; row 1 has the "
+            "values that its kernel prefers"
+        )
 
 
 def _modelled(rows: Sequence[Candidate]) -> list[Candidate]:
@@ -195,12 +207,12 @@ def _figures(ranking: Ranking) -> tuple[Column, ...]:
         Column("smem_bytes_per_block", terms.smem_column, "bytes a block", f"bytes of {terms.smem} that a block takes"),
         Column("registers_per_thread", "regs", meaning="registers a thread; ~ where they are estimated"),
         Column("registers_error_percent", "error", meaning=ERROR, importance=EXTRA, show=lambda error: f"{error} %"),
-        Column("spill_chance", "spill", meaning=SPILL, importance=55),
+        Column("spill_chance", "spill", "chance that registers go to memory", SPILL, importance=55),
         Column("spill_bytes", meaning="bytes a thread that the compiler spills", importance=EXTRA),
         Column(
             "blocks_per_sm", "blk", f"blocks {terms.a_sm}", f"blocks that reside {terms.a_sm} at once", importance=40
         ),
-        Column("limited_by", "limit", meaning="what limits these blocks", is_text=True, importance=20, show=_limit),
+        Column("limited_by", "limit", "what limits blk", "what limits these blocks", True, importance=20, show=_limit),
         Column("predicted_s", "us", meaning="modelled time, in microseconds here", importance=92, show=time_text),
         *rates.values(),
         Column(
@@ -211,7 +223,15 @@ def _figures(ranking: Ranking) -> tuple[Column, ...]:
             importance=25,
             show=lambda share: f"{share:.0%}",
         ),
-        Column("bound_by", "bound", "", binds, is_text=True, importance=52, show=lambda b: SHORT_PARTS.get(b, b)),
+        Column(
+            "bound_by",
+            "bound",
+            "what limits the time",
+            binds,
+            is_text=True,
+            importance=52,
+            show=lambda b: SHORT_PARTS.get(b, b),
+        ),
         Column("num_variants", "equal", meaning=VARIANTS, importance=EXTRA),
         Column("figures", meaning="whether resources are modelled or compiled", is_text=True, importance=EXTRA),
         Column("problem", meaning="what is wrong with it as compiled", is_text=True, wraps=True, importance=EXTRA),

@@ -312,6 +312,6 @@ def _summary(smem: str, verified: Sequence[Verified]) -> str:
     errors = sorted(abs(before.registers_per_thread / after.registers_per_thread - 1) for before, after in pairs)
     return (
         f"{smem} exact for {exact} of {len(pairs)}; registers off by {errors[len(errors) // 2]:.0%} (median); "
-        f"{sum(before.spill_chance for before, _ in pairs):.1f} expected to spill, "
-        f"{sum(after.spill_chance for _, after in pairs):.0f} do; {problems} with a problem"
+        f"{sum(after.spill_chance for _, after in pairs):.0f} of {len(pairs)} spill "
+        f"(expected {sum(before.spill_chance for before, _ in pairs):.1f}), {problems} with a problem"
     )

@@ -15,7 +15,7 @@ from constrint.answers.terminal import say, wrap
 from constrint.cli.completion import complete_gpu
 from constrint.cli.options import Choice, KernelCommand
 from constrint.cli.output import Output, printing
-from constrint.cli.solve import answers_of, rank_question
+from constrint.cli.solve import answers_of, dtype_note, rank_question
 from constrint.errors import UsageError
 
 SCHEMA = "constrint.compare/1"
@@ -36,7 +36,10 @@ def compare(
     *,
     output: Output,
 ) -> None:
-    """Set the best configuration of a kernel on several GPUs side by side: time, bound, occupancy and limits."""
+    """Set the best configuration of a kernel on several GPUs side by side: time, bound, occupancy and limits.
+
+    Ends with exit code 1 where a GPU has no answer.
+    """
     named = (*(gpus or ()), *choice.gpus)
     if not 1 <= len(named) <= MAX_GPUS:
         raise UsageError("name the GPUs to compare: constrint compare h200 mi300x b200 (`constrint gpus` lists them).")
@@ -49,7 +52,7 @@ def compare(
         return {"schema": SCHEMA, "results": [answer.result() for answer in shown]}
 
     output.show(Page(table, document, draw=lambda _: _print(choice, table, output)))
-    if not any(answer.ranking is not None for answer in answers):
+    if any(answer.ranking is None for answer in answers):
         raise typer.Exit(1)
 
 
@@ -66,6 +69,8 @@ def _print(choice: Choice, table: Table, output: Output) -> None:
         return
     workload = replace(ranked[0].workload, operation=choice.operation.name)
     say(wrap(f"{workload}: the best configuration of each GPU"))
+    if note := dtype_note(choice, answers):
+        say(wrap(note))
     say()
     options = output.page_options
     chosen = table.named(options.columns) or [c for c in table.columns if c.importance > EXTRA or options.is_wide]

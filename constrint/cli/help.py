@@ -22,7 +22,13 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("--gpu t4 --where 'tile_m >= 512'", "why nothing fits, and what would"),
     ),
     "why": (("matmul --gpu h200 --m 512 --n 4096 --k 4096 --bias 1", "the kernel that this product runs, and why"),),
-    "why-not": (("--gpu h200 tile_m=256 tile_n=256 num_warps=4", "the rules that a configuration breaks"),),
+    "why-not": (
+        (
+            "--gpu a100 --kernel gemm.pointer tile_m=256 tile_n=256 tile_k=64 num_warps=8 num_stages=4 split_k=1 "
+            "persistent=0 group_m=8",
+            "the rules that a configuration breaks",
+        ),
+    ),
     "count": (("--gpu mi300x", "the number of valid configurations"),),
     "sample": (("--gpu mi300x --count 20 --seed 1", "twenty of them at random"),),
     "verify": (("--gpu mi300x --top 5", "compile the five best; predicted beside compiled"),),

@@ -1,8 +1,8 @@
-"""The facts that `constrint kernels` lists: computed once for an installation, then read from the cache on disk.
+"""The facts that `constrint kernels` lists.
 
-Whether a kernel runs on a GPU is asked for every kernel and every model, and packages with kernels may import a whole
-framework. The cache belongs to this version of this package; its key has the packages that offer kernels, with the
-sizes and times of their files.
+Those of built-in kernels ship with them (`shipped.py`). Kernels of other packages, which may import a whole framework,
+are asked about every GPU once for an installation, and then read from the cache on disk. The cache belongs to this
+version of this package; its key has the packages that offer kernels, with the sizes and times of their files.
 """
 
 from __future__ import annotations
@@ -17,70 +17,55 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from constrint import cache, plugins
+from constrint.cli.shipped import ImplementationFacts, KernelList, OperationFacts, SizeFacts, shipped
 from constrint.kernels import registry
 
 if TYPE_CHECKING:
     from constrint.hwmodels import GpuModel
     from constrint.select import KernelSpec, Operation, Workload
 
-#: The kind of the cache's entries.
+#: The kind of the cache's entries, and their key where no package offers kernels.
 KIND = "kernel-list"
-
-
-class SizeFacts(msgspec.Struct, frozen=True):
-    """A size or an option of an operation."""
-
-    name: str
-    default: int
-    meaning: str
-    least: int
-    most: int
-
-
-class ImplementationFacts(msgspec.Struct, frozen=True):
-    """An implementation; `gpus` are the names of those on which it takes its usual sizes, or one of them."""
-
-    name: str
-    operation: str
-    short: str
-    summary: str
-    dtypes: tuple[str, ...]
-    sizes: dict[str, int]
-    options: dict[str, int]
-    gpus: tuple[str, ...]
-
-
-class OperationFacts(msgspec.Struct, frozen=True):
-    """An operation with its implementations."""
-
-    name: str
-    dtypes: tuple[str, ...]
-    sizes: tuple[SizeFacts, ...]
-    options: tuple[SizeFacts, ...]
-    implementations: tuple[ImplementationFacts, ...]
-
-
-class KernelList(msgspec.Struct, frozen=True):
-    """All operations, and the makers of all GPUs by their names."""
-
-    makers: dict[str, str]
-    operations: tuple[OperationFacts, ...]
+_NO_PACKAGES = b"[]"
 
 
 def all_kernels() -> KernelList:
     """The facts of all kernels; those of a list with a warning are not kept, so that the warning comes again."""
     key = None if registry.is_extended() else _key()
+    if key == _NO_PACKAGES and shipped().kernels.operations:
+        return shipped().kernels
     data = None if key is None else cache.load(KIND, key)
     if data is not None:
         return msgspec.json.decode(data, type=KernelList)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = kernels_of([registry.load_kernel(name) for name in registry.list_kernels()])
+        found = _found()
     for one in told:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     if key is not None and not told:
         cache.store(KIND, key, msgspec.json.encode(found))
     return found
+
+
+def kernel_named(name: str) -> KernelList:
+    """The facts of one operation, or of one implementation.
+
+    Raises:
+        UnknownNameError: When there is no such kernel.
+    """
+    facts = [one for one in shipped().kernels.operations if one.name == name.lower()]
+    if facts and registry.is_as_shipped(name.lower()):
+        return KernelList(shipped().kernels.makers, tuple(facts))
+    return kernels_of([registry.load_kernel(name)])
+
+
+def _found() -> KernelList:
+    """The facts of all kernels: those of built-in operations as they ship, all others computed."""
+    facts = {one.name: one for one in shipped().kernels.operations if registry.is_as_shipped(one.name)}
+    names = registry.list_kernels()
+    others = kernels_of([registry.load_kernel(name) for name in names if name not in facts])
+    facts |= {one.name: one for one in others.operations}
+    return KernelList(others.makers, tuple(facts[name] for name in names))
 
 
 def kernels_of(operations: Sequence[Operation]) -> KernelList:

@@ -10,9 +10,10 @@ import typer
 from constrint.answers.table import EXTRA, Column, Page, Table, pairs_text
 from constrint.answers.terminal import say, wrap
 from constrint.cli.completion import complete_kernel
-from constrint.cli.kernel_list import KernelList, OperationFacts, SizeFacts, all_kernels, kernels_of
+from constrint.cli.kernel_list import all_kernels, kernel_named
 from constrint.cli.output import Output, printing
-from constrint.kernels.registry import DEFAULT_KERNEL, load_kernel
+from constrint.cli.shipped import KernelList, OperationFacts, SizeFacts
+from constrint.kernels.registry import DEFAULT_KERNEL
 
 SCHEMA = "constrint.kernels/1"
 
@@ -27,7 +28,7 @@ def kernels(
     output: Output,
 ) -> None:
     """List the kernels: what they compute, their sizes with defaults, operand types, and the GPUs they run on."""
-    found = all_kernels() if name is None else kernels_of([load_kernel(name)])
+    found = all_kernels() if name is None else kernel_named(name)
     table = _table(found)
 
     def document(_: object) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from constrint import cache
 from constrint.answers.table import EXTRA, Cell, Column, Page, Table
 from constrint.cli.options import Gpu
 from constrint.cli.output import Output, printing
+from constrint.cli.shipped import Heads, digest, shipped
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.load import content_of
@@ -133,20 +134,32 @@ def _device_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _head_rows(gpu: GpuModel) -> list[Row]:
-    """The largest heads by dtype and direction; searched once for a model, then read from the cache."""
+    """The largest heads by dtype and direction: as they ship, or searched once for a model and kept in the cache."""
+    largest = shipped().heads.get(digest(gpu)) or _cached_heads(gpu)
+    return [(key, "", largest[key], f"head_dim, {dtype}, {way}") for key, (dtype, way, _) in _HEAD_KEYS.items()]
+
+
+def _cached_heads(gpu: GpuModel) -> Heads:
     key = content_of(gpu)
     known = cache.load(HEADS, key)
-    largest: dict[str, int | None] = {} if known is None else msgspec.json.decode(known)
-    rows: list[Row] = []
-    for dtype in ("bf16", "fp16", "fp32"):
-        for direction, operation in (("forward", "lstm"), ("backward", "lstm-backward")):
-            name = f"max_lstm_head_dim_{dtype}_{direction}"
-            if name not in largest:
-                largest[name] = _largest_head_dim(gpu, operation, dtype)
-            rows.append((name, "", largest[name], f"head_dim, {dtype}, {direction}"))
-    if known is None:
-        cache.store(HEADS, key, msgspec.json.encode(largest))
-    return rows
+    if known is not None:
+        return msgspec.json.decode(known, type=Heads)
+    largest = largest_heads(gpu)
+    cache.store(HEADS, key, msgspec.json.encode(largest))
+    return largest
+
+
+#: The rows of heads by their keys: operand type, direction, operation.
+_HEAD_KEYS = {
+    f"max_lstm_head_dim_{dtype}_{way}": (dtype, way, operation)
+    for dtype in ("bf16", "fp16", "fp32")
+    for way, operation in (("forward", "lstm"), ("backward", "lstm-backward"))
+}
+
+
+def largest_heads(gpu: GpuModel) -> Heads:
+    """The largest LSTM heads of a GPU by the keys of `constrint limits`; takes seconds."""
+    return {key: _largest_head_dim(gpu, operation, dtype) for key, (dtype, _, operation) in _HEAD_KEYS.items()}
 
 
 def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:

@@ -62,7 +62,7 @@ def occupancy(
         raise typer.Exit(1)
 
 
-def as_document(result: Occupancy) -> dict[str, Any]:
+def as_document(result: Occupancy[int]) -> dict[str, Any]:
     """The result as `constrint docs json` describes it; a resource without a limit is null."""
     return {
         "blocks_per_sm": result.blocks_per_sm,
@@ -76,12 +76,12 @@ def as_document(result: Occupancy) -> dict[str, Any]:
     }
 
 
-def _limits(result: Occupancy) -> dict[str, int | None]:
+def _limits(result: Occupancy[int]) -> dict[str, int | None]:
     limits = {name: getattr(result, f"limit_{name}") for name in LIMIT_NAMES}
     return {name: None if limit == UNLIMITED else limit for name, limit in limits.items()}
 
 
-def _page(model: GpuModel, result: Occupancy, broken: list[BlockLimit], unit: str) -> Page:
+def _page(model: GpuModel, result: Occupancy[int], broken: list[BlockLimit], unit: str) -> Page:
     terms = model.terms
     rows = [list(limit) for limit in _limits(result).items() if limit[1] is not None]
     columns = (

@@ -235,12 +235,12 @@ class Progress:
         if not self.is_shown or (now := time.monotonic()) < self._next:
             return
         self._next = now + _EVERY_S
+        words = printable(" ".join(filter(None, (self._doing, text))))
         if self._bar is None:
             self._bar = _bar()
-            self._task = self._bar.add_task("")
+            self._task = self._bar.add_task(words)
             self._bar.tasks[0].start_time = self._started
             self._bar.start()
-        words = printable(" ".join(filter(None, (self._doing, text))))
         self._bar.update(self._task, description=words, completed=done, total=total)
         self._bar.refresh()
 

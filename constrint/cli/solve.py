@@ -84,7 +84,10 @@ def solve(
     *,
     printed: Output,
 ) -> None:
-    """Rank the configurations of a kernel that fit a GPU, with no device present; or solve a problem."""
+    """Rank the configurations of a kernel that fit a GPU, with no device present; or solve a problem.
+
+    Ends with exit code 1 where a GPU has no answer, or a limit left a kernel out of its ranking.
+    """
     _check(choice, top, compile_, is_all=all_, backend=backend, is_export=export is not None)
     if all_optima and (choice.operation is not None or all_ or export is not None):
         raise UsageError("--all-optima goes with --problem FILE or --space FILE.json, without --all and --export.")
@@ -116,9 +119,9 @@ def solve(
     elif len(choice.gpus) > 1:
         with run:
             answers = answers_of(choice, partial(rank_question, top=top, number=compile_, run=run))
-            _print_each(answers, top, printed, is_plotted=plot)
-        has_none = all(answer.ranking is None or answer.ranking.cut for answer in answers)
-        raise typer.Exit(128 + run.signal if run.signal else int(has_none))
+            _print_each(choice, answers, top, printed, is_plotted=plot)
+        is_whole = all(answer.ranking is not None and not answer.ranking.cut for answer in answers)
+        raise typer.Exit(128 + run.signal if run.signal else int(not is_whole))
     else:
         question = question_of(choice)
         with run:
@@ -237,6 +240,16 @@ def common_dtype(operation: Operation, gpus: Sequence[GpuModel]) -> str:
     return operation.default_workload(gpus[0]).dtype
 
 
+def dtype_note(choice: Choice, answers: Sequence[GpuAnswer]) -> str:
+    """The sentence that no `--dtype` was named and not every GPU takes the usual type; else empty."""
+    operation, taken = choice.operation, next((a.ranking.workload.dtype for a in answers if a.ranking is not None), "")
+    if operation is None or choice.dtype is not None or taken in ("", usual := operation.dtypes[0]):
+        return ""
+    without = [answer.gpu.name for answer in answers if not _takes(operation, answer.gpu, usual)]
+    verb = "does" if len(without) == 1 else "do"
+    return f"{taken} for all, because {' and '.join(without)} {verb} not take {usual}, the usual type (--dtype chooses)"
+
+
 def _takes(operation: Operation, gpu: GpuModel, dtype: str) -> bool:
     workload = replace(operation.default_workload(gpu), dtype=dtype)
     for spec in operation.implementations:
@@ -266,7 +279,7 @@ def _is_usage(error: ConstrintError) -> bool:
     return isinstance(error, UsageError) and not isinstance(error, UnsupportedError)
 
 
-def _print_each(answers: Sequence[GpuAnswer], top: int, output: Output, *, is_plotted: bool) -> None:
+def _print_each(choice: Choice, answers: Sequence[GpuAnswer], top: int, output: Output, *, is_plotted: bool) -> None:
     """Print the rankings of several GPUs one below the other, or one table of all for programs."""
     from constrint.answers.comparison import command_of
 
@@ -287,6 +300,8 @@ def _print_each(answers: Sequence[GpuAnswer], top: int, output: Output, *, is_pl
         for line in answer.refusal.splitlines():
             say(wrap(line.lstrip(), line[: len(line) - len(line.lstrip())]))
     say()
+    if note := dtype_note(choice, answers):
+        say(wrap(note))
     say(wrap(f"side by side: {command_of(answers, 'compare')}"))
 
 

@@ -50,7 +50,10 @@ def tune(
         Path | None, typer.Option("--workloads", help="YAML list of kernels and sizes (`constrint docs tuning`).")
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Tune the usual workloads of the kernel named, or of all; continues.")
+        bool,
+        typer.Option(
+            "--install", help="Tune the usual workloads of --kernel, or of all kernels; a later run continues."
+        ),
     ] = False,
     trials: Annotated[
         int, typer.Option("--trials", min=1, max=100_000, help="Configurations of a workload that are tried at most.")
@@ -65,7 +68,7 @@ def tune(
         bool, typer.Option("--resume", help="Do not measure again what the store knows of these kernels and tools.")
     ] = False,
     frozen: Annotated[
-        bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
+        bool, typer.Option("--frozen", help="Measure nothing: list the known winners; exit code 1 if any is missing.")
     ] = False,
     search: Annotated[
         str,

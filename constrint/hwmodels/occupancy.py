@@ -9,7 +9,7 @@ import functools
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,45 @@ from constrint.hwmodels.load import load_gpu
 from constrint.hwmodels.schema import GpuModel
 from constrint.hwmodels.vendors import list_vendors
 from constrint.hwmodels.vendors.interface import BlockLimit
+
+#: The type of an occupancy's figures: int, or arrays of them.
+_Figures = TypeVar("_Figures")
+
+
+@overload
+def occupancy(
+    gpu: GpuModel | str,
+    *,
+    threads_per_block: int,
+    registers_per_thread: int,
+    smem_bytes_per_block: int = 0,
+    accumulator_registers_per_thread: int = 0,
+    sgprs_per_wave: int | None = None,
+    wave_size: int | None = None,
+    wgp_mode: bool = False,
+    smem_opt_in: bool = True,
+    carveout_percent: int = -1,
+    barriers_per_block: int = 0,
+    lds_granularity_bytes: int | None = None,
+) -> Occupancy[int]: ...
+
+
+@overload
+def occupancy(
+    gpu: GpuModel | str,
+    *,
+    threads_per_block: ArrayLike,
+    registers_per_thread: ArrayLike,
+    smem_bytes_per_block: ArrayLike = 0,
+    accumulator_registers_per_thread: ArrayLike = 0,
+    sgprs_per_wave: ArrayLike | None = None,
+    wave_size: int | None = None,
+    wgp_mode: bool = False,
+    smem_opt_in: bool = True,
+    carveout_percent: ArrayLike = -1,
+    barriers_per_block: ArrayLike = 0,
+    lds_granularity_bytes: int | None = None,
+) -> Occupancy[Any]: ...
 
 
 def occupancy(
@@ -35,7 +74,7 @@ def occupancy(
     carveout_percent: ArrayLike = -1,
     barriers_per_block: ArrayLike = 0,
     lds_granularity_bytes: int | None = None,
-) -> Occupancy:
+) -> Occupancy[Any]:
     """Compute the occupancy of one configuration, or of columns of them (arrays broadcast).
 
     NVIDIA: equal to `cuda_occupancy.h` of CUDA 13.0, so 256 registers per thread are accepted although
@@ -94,7 +133,7 @@ def occupancy(
     return model.maker.occupancy_limits(model, use).combine(shape)
 
 
-def broken_limits(gpu: GpuModel, result: Occupancy, **asked: Any) -> list[BlockLimit]:
+def broken_limits(gpu: GpuModel, result: Occupancy[Any], **asked: Any) -> list[BlockLimit]:
     """The limits that a block breaks where not one fits an SM; none where one does.
 
     Args:
@@ -112,7 +151,7 @@ def broken_limits(gpu: GpuModel, result: Occupancy, **asked: Any) -> list[BlockL
     return [_warps_that_fit(gpu, result, asked)]
 
 
-def _warps_that_fit(gpu: GpuModel, result: Occupancy, asked: dict[str, Any]) -> BlockLimit:
+def _warps_that_fit(gpu: GpuModel, result: Occupancy[Any], asked: dict[str, Any]) -> BlockLimit:
     """The limit where each figure alone is allowed, but warps with these registers are too many for the SM."""
     file, wave = gpu.register_file, asked["wave_size"] or gpu.sm.warp_size
     warps = -(-asked["threads_per_block"] // wave)
@@ -141,7 +180,7 @@ _DECODED = np.array(
 
 
 @dataclass(frozen=True)
-class Occupancy:
+class Occupancy(Generic[_Figures]):
     """Occupancy of one SM by a kernel: ints and a float for scalar inputs, arrays for array inputs.
 
     Args:
@@ -160,18 +199,18 @@ class Occupancy:
         waves_per_simd: AMD: LLVM's occupancy; None on NVIDIA.
     """
 
-    blocks_per_sm: Any
-    warps_per_sm: Any
+    blocks_per_sm: _Figures
+    warps_per_sm: _Figures
     occupancy: Any
-    limited_by_mask: Any
-    limit_warps: Any
-    limit_registers: Any
-    limit_smem: Any
-    limit_blocks: Any
-    limit_barriers: Any
-    limit_sgprs: Any
-    registers_per_block: Any
-    smem_bytes_per_block: Any
+    limited_by_mask: _Figures
+    limit_warps: _Figures
+    limit_registers: _Figures
+    limit_smem: _Figures
+    limit_blocks: _Figures
+    limit_barriers: _Figures
+    limit_sgprs: _Figures
+    registers_per_block: _Figures
+    smem_bytes_per_block: _Figures
     waves_per_simd: Any = None
 
     @property
@@ -179,9 +218,13 @@ class Occupancy:
         """The binding limits, such as `registers` or `warps+registers`; an object array for arrays."""
         return limit_names(self.limited_by_mask)
 
+    @property
+    def _has_arrays(self) -> bool:
+        return bool(np.ndim(np.asarray(self.blocks_per_sm)))
+
     def __str__(self) -> str:
         """Render one configuration's as `2 blocks per SM (16 warps, 25 % of what it holds), limited by registers`."""
-        if np.ndim(self.blocks_per_sm):
+        if self._has_arrays:
             return repr(self)
         blocks = f"{self.blocks_per_sm} block{'' if self.blocks_per_sm == 1 else 's'} per SM"
         warps = f"{self.warps_per_sm} warps, {self.occupancy:.0%} of what it holds"
@@ -191,7 +234,7 @@ class Occupancy:
         """Render blocks per resource as a table for notebooks; None, for plain text, where the results are arrays."""
         from constrint.frames import html_table  # loaded when it is asked for
 
-        if np.ndim(self.blocks_per_sm):
+        if self._has_arrays:
             return None
         limits = {name: getattr(self, f"limit_{name}") for name in LIMIT_NAMES}
         binding = self.limited_by.split("+")
@@ -224,7 +267,7 @@ class ResourceLimits:
     sgprs: Any = UNLIMITED
     waves_per_simd: Any = None
 
-    def combine(self, shape: tuple[int, ...]) -> Occupancy:
+    def combine(self, shape: tuple[int, ...]) -> Occupancy[Any]:
         """The occupancy under all limits; `shape` is that of the inputs together."""
         limits = {name: getattr(self, name) for name in LIMIT_NAMES}
         blocks = functools.reduce(np.minimum, [limit for name, limit in limits.items() if name != "barriers"])

@@ -97,8 +97,18 @@ def is_extended() -> bool:
 def list_kernels() -> tuple[str, ...]:
     """Names of all operations but cells of a program's own, which it names itself."""
     _read_packages()
-    names = dict.fromkeys((*_MODULES, *_REGISTERED))
-    return tuple(name for name in names if name not in _UNLISTED and not _OWN_CELL.search(name))
+    added = (name for name in _REGISTERED if name not in _UNLISTED and not _OWN_CELL.search(name))
+    return tuple(dict.fromkeys((*built_in_operations(), *added)))
+
+
+def built_in_operations() -> tuple[str, ...]:
+    """Names of the operations that ship with constrint."""
+    return tuple(name for name in _MODULES if name not in _UNLISTED)
+
+
+def is_as_shipped(operation: str) -> bool:
+    """Whether an operation is built in, and nothing was added to it."""
+    return operation in _MODULES and operation not in _REGISTERED
 
 
 def is_known(operation: str) -> bool:

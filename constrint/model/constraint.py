@@ -132,7 +132,12 @@ class Constraint(Node):
     __add__, __radd__ = _as_number("add")
     __sub__, __rsub__ = _as_number("sub")
     __mul__, __rmul__ = _as_number("mul")
-    __eq__, __ne__ = _compared("=="), _compared("!=")  # type: ignore[assignment]
+    if TYPE_CHECKING:  # type checkers take comparisons that are assigned for those of `object`
+
+        def __eq__(self, other: object) -> Comparison: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Comparison: ...  # type: ignore[override]
+    else:
+        __eq__, __ne__ = _compared("=="), _compared("!=")
     __le__, __lt__ = _compared("<="), _compared("<")
     __ge__, __gt__ = _compared(">="), _compared(">")
 

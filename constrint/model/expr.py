@@ -278,7 +278,12 @@ class Expr(Node):
     def __abs__(self) -> Expr:
         return absolute(self)
 
-    __eq__, __ne__ = _compared("=="), _compared("!=")  # type: ignore[assignment]
+    if TYPE_CHECKING:  # type checkers take comparisons that are assigned for those of `object`
+
+        def __eq__(self, other: object) -> Comparison: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Comparison: ...  # type: ignore[override]
+    else:
+        __eq__, __ne__ = _compared("=="), _compared("!=")
     __le__, __lt__ = _compared("<="), _compared("<")
     __ge__, __gt__ = _compared(">="), _compared(">")
 

@@ -158,7 +158,7 @@ def cost_assumptions(gpu: GpuModel, dtype: str = "bf16", *, has_matrix_units: bo
             lines.append("sustained share of the peak unknown: the datasheet peak is used")
         else:
             band = f"{sustained.low:.0%} to {sustained.high:.0%}"
-            lines.append(f"{sustained.value:.0%} of the matrix peak are kept up, assumed ({band}; {sustained.source})")
+            lines.append(f"{sustained.value:.0%} of the matrix peak is sustained, assumed ({band}; {sustained.source})")
     return lines
 
 

@@ -155,11 +155,16 @@ def as_if_here(gpu: GpuModel) -> Iterator[None]:
         vars(driver).update(before)
 
 
+#: The version of a maker's runtime that a file reads where PyTorch here was built without it.
+USUAL_RUNTIMES = {"hip": "7.0.0", "cuda": "13.0"}
+
+
 @contextlib.contextmanager
 def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
-    """Let `torch.cuda` state a GPU's capability, name and properties, which files read as they are imported.
+    """Let `torch.cuda` state a GPU's capability, name and properties, and `torch.version` its maker's runtime.
 
-    Whether a GPU is available stays as it is: a file that reads a tensor's values could not.
+    Files read these as they are imported. Whether a GPU is available stays as it is: a file that reads a tensor's
+    values could not.
     """
     import torch
 
@@ -170,12 +175,18 @@ def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
         "get_device_properties": lambda device=None: properties,
         "current_device": lambda: 0,
     }
+    runtime = "hip" if gpu.arch.target.startswith("gfx") else "cuda"
+    here: Any = getattr(torch.version, runtime, None)
+    versions = {"hip": None, "cuda": None, runtime: here or USUAL_RUNTIMES[runtime]}
     before = {name: getattr(torch.cuda, name) for name in answers}
+    versions_before = {name: getattr(torch.version, name, None) for name in versions}
     vars(torch.cuda).update(answers)
+    vars(torch.version).update(versions)
     try:
         yield
     finally:
         vars(torch.cuda).update(before)
+        vars(torch.version).update(versions_before)
 
 
 def _driver_properties_of(gpu: GpuModel) -> dict[str, int]:

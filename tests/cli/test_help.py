@@ -32,6 +32,16 @@ def test_examples_are_understood(command: str, words: str) -> None:
     assert parsed([command, *shlex.split(words)]).info_name == command
 
 
+QUICK = ("why-not", "count", "sample", "limits", "kernels", "gpus", "gpu", "occupancy", "docs")
+
+
+@pytest.mark.parametrize(("command", "words"), [case for case in CASES if case[0] in QUICK and case[1] != "--detect"])
+def test_examples_answer(run: Call, command: str, words: str) -> None:
+    code, out, err = run(command, *shlex.split(words))
+    assert code in (0, 1), err
+    assert out
+
+
 def test_commands_have_examples() -> None:
     assert {*COMMANDS} - {"records"} == EXAMPLES.keys()
 

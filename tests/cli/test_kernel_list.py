@@ -9,14 +9,19 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from constrint import plugins
 from constrint.cli import kernel_list, limits
+from constrint.cli.shipped import digest, shipped
 from constrint.hwmodels import load_gpu
+from constrint.hwmodels.load import load_all
 from constrint.kernels import registry
 from constrint.kernels.registry import list_kernels, load_kernel
 from examples.softmax.softmax import SPEC
+
+SHIPPED_IS_STALE = "write it anew: python -m benchmarks.shipped"
 
 
 def test_every_operation_and_implementation_is_listed_with_its_sizes(run: Any) -> None:
@@ -91,17 +96,48 @@ def test_the_help_of_a_kernel_says_what_its_sizes_mean(run: Any, kernel: str) ->
     assert f"are sizes of {kernel}. Those of another kernel: constrint solve --kernel NAME --help" in text
 
 
-def test_the_list_is_computed_once_for_an_installation(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_list_asks_no_kernel_about_any_gpu(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    shown = run("kernels")
-    asked: list[object] = []
-    monkeypatch.setattr(kernel_list, "kernels_of", asked.append)
-    assert run("kernels") == shown
+    monkeypatch.setattr(kernel_list, "_facts", None)
+    assert run("kernels")[0] == 0
     assert run("kernels", "--json")[0] == 0
-    assert not asked
+    assert run("kernels", "gemm")[0] == 0
+
+
+def test_only_operations_that_a_package_adds_to_are_computed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    registry.register(SPEC)
+    computed: list[str] = []
+    facts = kernel_list._facts
+
+    def noted(one: Any, gpus: Any) -> Any:
+        computed.append(one.name)
+        return facts(one, gpus)
+
+    monkeypatch.setattr(kernel_list, "_facts", noted)
+    out = run("kernels")[1]
+    assert computed == [SPEC.operation]
+    assert f"{SPEC.full_name} " in out
+    assert "gemm.pointer " in out
+
+
+def test_the_shipped_list_is_that_of_the_kernels() -> None:
+    names = registry.built_in_operations()
+    found = kernel_list.kernels_of([load_kernel(name) for name in names])
+    assert msgspec.json.encode(found) == msgspec.json.encode(shipped().kernels), SHIPPED_IS_STALE
+
+
+@pytest.mark.parametrize(
+    "name", ["h200", "b200", "a100-sxm4-80gb", "rtx-4090", "t4", "mi300x", "mi355x", "rx-7900-xtx"]
+)
+def test_the_shipped_heads_are_the_largest(name: str) -> None:
+    gpu = load_gpu(name)
+    assert limits.largest_heads(gpu) == shipped().heads[digest(gpu)], SHIPPED_IS_STALE
+
+
+def test_every_shipped_gpu_has_its_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {digest(gpu) for gpu in load_all()} == shipped().heads.keys(), SHIPPED_IS_STALE
 
 
 def test_a_package_with_kernels_is_read_again_when_its_files_change(
@@ -122,7 +158,9 @@ def test_a_package_with_kernels_is_read_again_when_its_files_change(
     assert kernel_list._key() is None
 
 
-def test_the_largest_heads_are_searched_once(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_heads_of_a_model_of_ones_own_are_searched_once(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     found: list[str] = []
 
@@ -131,8 +169,13 @@ def test_the_largest_heads_are_searched_once(run: Any, tmp_path: Path, monkeypat
         return 64 * len(found)
 
     monkeypatch.setattr(limits, "_largest_head_dim", largest)
-    shown = run("limits", "--gpu", "h200", "--json")
-    assert run("limits", "--gpu", "h200", "--json") == shown
+    run("limits", "--gpu", "h200")
+    assert not found
+    for name, sms in (("first", 131), ("second", 130)):
+        text = run("gpu", "h200", "--yaml")[1].replace("sm_count: 132", f"sm_count: {sms}")
+        (tmp_path / f"{name}.yaml").write_text(text)
+    shown = run("limits", "--gpu", tmp_path / "first.yaml", "--json")
+    assert run("limits", "--gpu", tmp_path / "first.yaml", "--json") == shown
     assert len(found) == 6
-    run("limits", "--gpu", "a100")
+    run("limits", "--gpu", tmp_path / "second.yaml")
     assert len(found) == 12

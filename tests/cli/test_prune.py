@@ -29,6 +29,7 @@ PROPERTIES = torch.cuda.get_device_properties(0)
 IS_HIP = triton.runtime.driver.active.get_current_target().backend == "hip"
 assert PROPERTIES.multi_processor_count == (304 if IS_HIP else 132), PROPERTIES
 assert torch.cuda.get_device_name() == PROPERTIES.name
+assert bool(torch.version.hip) == IS_HIP == (torch.version.cuda is None)
 
 
 def reset(args):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from itertools import chain, repeat
@@ -145,3 +146,5 @@ def test_progress_is_told_on_a_terminal_once_it_takes_a_moment(
     with closing(Progress("reporting")) as progress:
         progress.say("H200: ranking")
     assert ("H200: ranking" in err.getvalue()) == is_told
+    first = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err.getvalue()).strip()
+    assert not first or first.startswith("reporting H200: ranking ")

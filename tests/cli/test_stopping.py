@@ -276,6 +276,9 @@ def test_kernels_that_a_limit_leaves_out_of_a_ranking_are_named() -> None:
     told = next(line for line in done.stdout.splitlines() if line.startswith("not ranked, and perhaps better: "))
     assert "gemm.pointer" in told
     assert "more than --max-memory 1000; raise it" in told
+    done = subprocess.run([*command, "1kB", "--gpu", "mi300x"], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.count("not ranked, and perhaps better: ") == 2
     done = subprocess.run([*command, "1GB"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "not ranked" not in done.stdout

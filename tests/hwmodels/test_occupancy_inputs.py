@@ -88,7 +88,7 @@ def test_the_gpu_is_a_model_or_a_known_name() -> None:
     with pytest.raises(UnknownNameError, match="unknown GPU 'h300'"):
         occupancy("h300", **GOOD)
     with pytest.raises(UsageError, match="expected a GpuModel"):
-        occupancy(None, **GOOD)  # type: ignore[arg-type]
+        occupancy(None, **GOOD)  # type: ignore[call-overload]
     assert occupancy(load_gpu("h200"), **GOOD) == occupancy("H200-SXM", **GOOD)
 
 

@@ -223,7 +223,7 @@ def test_vector_units_are_named_and_know_no_sustained_share() -> None:
 
 def test_assumptions_are_printed_with_their_band_and_source() -> None:
     lines = cost_assumptions(load_gpu("rtx-4090"))
-    share = "97% of the matrix peak are kept up, assumed (97% to 100%; secondary: "
+    share = "97% of the matrix peak is sustained, assumed (97% to 100%; secondary: "
     assert any(line.startswith(share) for line in lines)
     cache = "L2 of 4.7 TB/s assumed (3.9 to 5.2; secondary: te42kyfo/gpu-benches: L40"
     assert any(line.startswith(cache) for line in lines)

@@ -129,7 +129,7 @@ def test_verify_prints_predicted_beside_compiled(
     assert not run_verify(*arguments, monkeypatch=monkeypatch)
     printed = capsys.readouterr().out
     assert "LDS exact for 2 of 2" in printed
-    assert "0.0 expected to spill, 0 do; 0 with a problem" in printed
+    assert "0 of 2 spill (expected 0.0), 0 with a problem" in printed
     first = printed.splitlines()[printed.splitlines().index("") + 2].split()
     assert any(re.fullmatch(r"(<1|\d+)%/no", cell) for cell in first), "the chance to spill / what was compiled"
     assert "v_mfma_f32_16x16x16_bf16" in printed

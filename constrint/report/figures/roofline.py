@@ -82,7 +82,7 @@ def _roofs(roofline: RooflineFacts, low: float, high: float, unit: str, rates: l
     )  # fmt: skip
     if roofline.sustained_op_per_s is not None:
         sustained = roofline.sustained_op_per_s
-        how = "assumed to be kept up" if roofline.is_sustained_assumed else "kept up, as its file states"
+        how = "sustained (assumed)" if roofline.is_sustained_assumed else "sustained, as its file states"
         yield _line([sustained / bandwidth, high], [sustained / TERA] * 2, 1, f"{sustained / TERA:,.0f} {unit} {how}")
     least = roofline.least_op_per_byte
     if least is not None:
