@@ -32,8 +32,7 @@ UNSTATED_ERROR, MOST_ERROR = 0.3, 0.5
 LIBRARY_REACH = 3.0
 #: Algorithms of the library that are tried after its first one, and the predicted time from which they are, if it is
 #: within the error of the one chosen: of 22 small products on an H200 further ones were no faster than the first one
-#: under 14 us, and up to 10 % faster above. Of batches they are always tried: torch calls another function for these,
-#: whose algorithm may be another one than the first of cuBLASLt's.
+#: under 14 us, and up to 10 % faster above.
 MORE_ALGORITHMS, WORTH_MORE_S = 3, 12e-6
 #: Outcomes in memory, at most.
 CAPACITY = 65536
@@ -84,13 +83,12 @@ def rivals_of(decision: Decision) -> list[Program]:
         except ConstrintError:  # a device has refused all that it has
             continue
     near = [p for p in (chosen, *libraries) if is_library(p) and (1 - _error(p)) * _seconds(p) <= limit]
-    is_batch = isinstance(decision.request.detail, Product) and decision.request.detail.batch > 1
-    return libraries + complete + [each for program in near for each in variants_of(program, is_batch=is_batch)]
+    return libraries + complete + [each for program in near for each in variants_of(program)]
 
 
-def variants_of(program: Program, *, is_batch: bool) -> list[Program]:
-    """A program of the library's with its product by further algorithms; none where it is short and no batch."""
-    if _seconds(program) < WORTH_MORE_S and not is_batch:
+def variants_of(program: Program) -> list[Program]:
+    """A program of the library's with its product by further algorithms; none where it is short."""
+    if _seconds(program) < WORTH_MORE_S:
         return []
     return [_with_config(program, {ALGORITHM: place}) for place in range(1, 1 + MORE_ALGORITHMS)]
 

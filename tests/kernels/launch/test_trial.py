@@ -168,8 +168,6 @@ def test_what_is_slower_than_the_standard_warm_or_cold_does_not_run() -> None:
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.6, 6.0]) == 1
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.6, 6.0], standards=(0,)) == 2
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.05, 6.0], standards=(0,)) == 1, "the same within the noise"
-    # Of short kernels the noise is a larger share.
-    assert [best_of([1e-5, 5e-6], [6e-6, cold], standards=(0,)) for cold in (6.15e-6, 6.25e-6)] == [1, 0]
     # The best of several standards counts, and one of them runs where nothing else is as fast.
     assert best_of([9.0, 8.0, 10.0], [6.0, 7.0, 6.5], standards=(1, 2)) == 1
     assert best_of([1.0, 3.0], [2.0, 1.0], standards=(1,)) == 1

@@ -39,9 +39,8 @@ MOST_ROUNDS, LEAST_ROUNDS, BURST_S = 9, 2, 6e-3
 EVICT_S = 4e-5
 #: A candidate has to be faster than the one chosen by prediction by this share.
 LEAST_GAIN = 0.01
-#: Measured times that differ by no more than this share, or these seconds, are the same: quartiles of few events of one
-#: kernel differ by 0.1 to 0.3 us between measurements on an H200, which is 1 to 4 % of the shortest kernels.
-SAME, SAME_S = 0.01, 2e-7
+#: Measured times that differ by no more than this share are the same.
+SAME = 0.01
 
 _is_on = os.environ.get(VARIABLE, "") != "0"
 _HELD = threading.local()
@@ -274,8 +273,7 @@ def best_of(warm: Sequence[float], cold: Sequence[float], standards: Sequence[in
     if standards:
         least_warm, least_cold = (min(times[place] for place in standards) for times in (warm, cold))
         slowness = [max(warm[place] / least_warm, cold[place] / least_cold) for place in able]
-        limits = [least + max(SAME * least, SAME_S) for least in (least_warm, least_cold)]
-        able = [place for place in able if warm[place] <= limits[0] and cold[place] <= limits[1]]
+        able = [place for place in able if slowness[place] <= 1 + SAME]
         if not able:
             return slowness.index(min(slowness))
     best = min(able, key=means.__getitem__)
