@@ -33,9 +33,10 @@ FEWEST = 8
 #: The share of the L2's rate at which published products stream operands that lie in it, and by which share of its size
 #: these exceed it when nothing stays. Fitted to the L40S; elsewhere DRAM is at least as fast.
 L2_SHARE, L2_SPARE = 0.3, 0.25
-#: Parts of an L2 that each hold what the SMs beside them read (NVIDIA's white paper on the A100: "each L2 partition
-#: caches data for memory accesses from SMs in the GPCs directly connected to the partition"): what all SMs read is
-#: there once in each part, and stays up to the size of one.
+#: Parts of an L2 that each keep copies for the SMs beside them: what all SMs read is there once in each part, and stays
+#: up to the size of one. The A100 has two, as the section on its L2 in NVIDIA's A100 white paper says, by an answer in
+#: NVIDIA's forum (https://forums.developer.nvidia.com/t/meanings-of-l2-l2-copy/200725). That a copy in each part halves
+#: what stays is concluded from that; products of 10 to 100 us published of the A100 agree.
 L2_PARTITIONS = {"sm_80": 2}
 #: Seconds of the launches that quantise A: by how much fp8 takes longer than bf16 for products that take bf16 up to
 #: 3.5 us, the median of the fitted half on the L40S, the H100 and the B200; the other GPUs are left out.
