@@ -16,7 +16,7 @@ from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.select import Workload
 from constrint.tune.compile import BuiltKernel, build_triton
-from tests.support.needs import missing_packages
+from tests.support.needs import missing_packages, needs_nvrtc
 
 pytestmark = pytest.mark.skipif(bool(missing_packages("torch", "triton")), reason="needs torch and triton")
 #: Parameters that the tests do not vary.
@@ -97,3 +97,25 @@ def test_a_layout_that_a_kernel_refuses_leaves_the_others(
     assert "gemm.cdna bf16 transpose_a=1: " in capsys.readouterr().err
     print_summary([], ["gemm.cuda"])
     assert "no access of shared memory was looked at in gemm.cuda" in capsys.readouterr().out
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("options", "turned"),
+    [
+        ({}, 1),
+        ({"transpose_a": 1, "transpose_b": 1}, 0),
+        ({"three_pass": 1}, 1),
+        ({"three_pass": 1, "transpose_b": 1}, 1),
+    ],
+)
+def test_the_inner_loop_of_fp32_reads_rows_without_conflicts_in_every_layout(
+    options: dict[str, int], turned: int
+) -> None:
+    gpu, (spec,) = load_gpu("h200"), conflicts.kernels_named(["gemm.fp32"])
+    workload = Workload("gemm", {"m": 512, "n": 512, "k": 512}, "tf32", options)
+    sides = {"tile_m": 64, "tile_n": 128} if turned else {"tile_m": 128, "tile_n": 64}
+    config = {**sides, "tile_k": 32, "num_stages": 4, "consumers": 2, "turned": turned, "split_k": 1}
+    reads = in_loop(conflicts.accesses_of(gpu, spec, workload, config), "read")
+    assert len(reads) >= 6
+    assert {int(access.conflicts(gpu).degree.max()) for access in reads} == {1}

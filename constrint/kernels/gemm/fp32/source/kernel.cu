@@ -55,9 +55,14 @@ __device__ __forceinline__ void take_parts(unsigned (&to)[kRegisters], int at, f
 }
 
 // The row of a tile that a lane's sums belong to: `half` 0 or 1, of the 16 rows of its warp. The order is one in which
-// reads of W from shared memory have no conflicts.
+// reads of W from shared memory have no conflicts. Where W does not lie along K, 16 bytes hold four rows, and those of a
+// line are swizzled by k. tf32 is read at four neighbouring k at once, so that half a warp takes the rows of two pieces of
+// 16 bytes that are four apart; three parts are read at every other k, and there the two are neighbours.
 __device__ __forceinline__ int row_of(int warp, int group, int half) {
-  return 16 * warp + (ROWS_K_MAJOR ? (group >> 1) + ((group & 1) << 2) + 8 * half : 2 * group + half);
+  if constexpr (ROWS_K_MAJOR) return 16 * warp + (group >> 1) + ((group & 1) << 2) + 8 * half;
+  if constexpr (THREE) return 16 * warp + 2 * group + half;
+  const int piece = 2 * (warp & 1) + (group >> 2) + 2 * (group & 2);
+  return warp / 2 * kSlab + 4 * piece + 2 * (group & 1) + half;
 }
 
 // 16 numbers along K of a lane's two rows, for wgmma. Where W lies along K, four neighbours along K take the places of
