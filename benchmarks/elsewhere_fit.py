@@ -9,6 +9,7 @@ geometric mean of predicted over published time of these products is 1.
 
     launch_s                products below 10 us
     l2_port_bytes_per_clk   products of 10 to 100 us
+    tma_bytes_per_clk       products from 10 us on
     sustained_*             products from 300 us on
     dram_share              products of at most 32 rows whose operands exceed every cache: bytes over time less launch
 
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 from benchmarks.elsewhere.data import FITTED, QUANTISES, Time, best_times, model_of
 from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.assumed import QUANTITIES, Assumption, assumption, sustained_matrix_fraction
+from constrint.kernels.gemm.measured import MEASURED
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
 from constrint.select.cost import L2_PORT_BYTES_PER_CLK, LAUNCH_S
@@ -42,7 +44,7 @@ from constrint.select.spec import KernelSpec
 #: Microseconds at which classes of size end, and configurations that stand for a product's space.
 CLASSES, POOL = (10.0, 100.0, math.inf), 24
 #: Microseconds between which products decide a quantity.
-DECIDED = {"launch_s": (0.0, 10.0), "l2_port_bytes_per_clk": (10.0, 100.0)}
+DECIDED = {"launch_s": (0.0, 10.0), "l2_port_bytes_per_clk": (10.0, 100.0), "tma_bytes_per_clk": (10.0, math.inf)}
 LARGE = (300.0, math.inf)
 #: Most rows of products that stream through DRAM, and their least bytes: twice the largest L2 of NVIDIA's.
 STREAMED_ROWS, STREAMED_BYTES = 32, 2.6e8
@@ -133,6 +135,7 @@ def start_of(name: str, gpu: GpuModel) -> float:
         "load_latency_s": gpu.figure("dram_latency_s"),
         "dram_share": 1.0,
         "l2_port_bytes_per_clk": L2_PORT_BYTES_PER_CLK,
+        "tma_bytes_per_clk": MEASURED.load_bytes_per_clk,
     }
     return found.value if found is not None else usual.get(name, sustained_matrix_fraction(gpu))
 

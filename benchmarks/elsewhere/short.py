@@ -1,8 +1,9 @@
 """What is short, and what limits it: classes out of their band by shape and by kernel, and how shares can be ordered.
 
 The band of a class is the geometric mean of predicted over published time that the models aim at. The order of shares
-is that of the roofline's share above 100 us. What bounds it: the same products on another GPU of the architecture, and
-this project's own measurements of cuBLAS beside those that others published.
+is that of the roofline's share above 100 us. What bounds it: the same products on another GPU of the architecture,
+this project's own measurements of cuBLAS beside those that others published, and what can be learned of a GPU's shares
+from the sizes and the shares of the other half of its own products.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.elsewhere.data import QUANTISES, model_of
+from benchmarks.elsewhere.data import FITTED, QUANTISES, Time, best_times, model_of
 from benchmarks.elsewhere.judge import (
     CLASSES,
     FEWEST,
@@ -22,8 +23,11 @@ from benchmarks.elsewhere.judge import (
     figures,
     groups,
     rank_correlation,
+    size_of,
 )
 from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
 from constrint.select.rank import rank
@@ -38,6 +42,8 @@ SHALLOW, NARROW, DEEP = 128, 32, 4
 PAIRS = (("H100-SXM5", "H200-SXM"), ("B200", "GB200"), ("B300", "GB300"), ("B200", "B300"))
 #: GPUs on which this project measured the library, too.
 OWN = ("H200-SXM", "H100-SXM5")
+#: Products of the other half whose shares say that of one of about their sizes, and the softness of distances to them.
+NEIGHBOURS, SOFTNESS = 8, 0.1
 
 
 def shape_of(row: Judged) -> str:
@@ -86,6 +92,11 @@ def lines(rows: Sequence[Judged]) -> Iterator[str]:
             what = f"published on the {gpu}, cuBLAS as this project measured it there"
             ours = [row.roofline_us / (1e6 * seconds) for row, seconds in pairs]
             yield _order_line(what, [_share(row) for row, _ in pairs], ours)
+    for gpu, of_gpu in sorted(groups(large.values(), lambda row: row.gpu).items()):
+        learned = _learned_shares(of_gpu)
+        if learned is not None:
+            what = f"published on the {gpu}, the mean of {NEIGHBOURS} products of nearest sizes in the half that fits"
+            yield _order_line(what, [_share(row) for row in of_gpu], learned)
     yield ""
     yield from warm_lines(rows)
 
@@ -111,6 +122,31 @@ def _means(of: dict[str, list[Judged]]) -> str:
 
 def _share(row: Judged) -> float:
     return row.roofline_us / row.time.us
+
+
+def _learned_shares(rows: Sequence[Judged]) -> list[float] | None:
+    """The roofline's share of each product by those of its neighbours in the other half; None where these are few."""
+    name = rows[0].time.gpu
+    known = [t for t in best_times(all_of_them=True) if (t.gpu, t.dtype, t.half) == (name, "bf16", FITTED)]
+    known = [time for time in known if size_of(time.us) == LARGE]
+    gpu = model_of(name)
+    if gpu is None or min(len(known), len(rows)) < FEWEST:
+        return None
+    shares = np.log([_roofline_us(gpu, time) / time.us for time in known])
+    sizes, places = (np.log2([time[2:5] for time in of]) for of in (known, [row.time for row in rows]))
+    learned = []
+    for place in places:
+        squares = ((sizes - place) ** 2).sum(axis=1)
+        near = np.argsort(squares)[:NEIGHBOURS]
+        learned.append(float(np.exp(np.average(shares[near], weights=1.0 / (squares[near] + SOFTNESS)))))
+    return learned
+
+
+def _roofline_us(gpu: GpuModel, time: Time) -> float:
+    moved = (time.m + time.n) * time.k * ELEMENT_BYTES[time.dtype] + time.m * time.n * OUTPUT_BYTES[time.dtype]
+    peak = gpu.peak_flop_per_s(time.dtype)
+    compute_s = 2.0 * time.m * time.n * time.k / peak if peak else 0.0
+    return 1e6 * max(compute_s, moved / gpu.memory.dram.bandwidth_bytes_per_s)
 
 
 def _order_line(what: str, one: Sequence[float], other: Sequence[float]) -> str:

@@ -18,6 +18,7 @@ from constrint.hwmodels.assumed import (
     LAUNCH_IN_ROW,
     SUSTAINED,
     SUSTAINED_OF,
+    TMA_PORT,
     Bandwidth,
     assumption,
     l2_bandwidth,
@@ -56,6 +57,7 @@ READ_OFF = {
     LAUNCH: "a launch of {:.1e} s, one after another",
     DRAM_SHARE: "{:.0%} of the DRAM's rate",
     L2_PORT: "{:g} bytes per clock from the L2 to an SM",
+    TMA_PORT: "{:g} bytes per clock from the L2 to an SM through the TMA unit",
 }
 
 PARTS = (

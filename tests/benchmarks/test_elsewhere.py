@@ -13,6 +13,7 @@ import pytest
 from benchmarks.elsewhere import data, experts, library, peers, short, written
 from benchmarks.elsewhere.data import BLOCKS, FITTED, JUDGING, Expert, Time, best_times, half_of, sources, times
 from benchmarks.elsewhere.judge import (
+    QUANTISING_ELEMENT_S,
     Judged,
     as_timed,
     figures,
@@ -25,6 +26,7 @@ from benchmarks.elsewhere.judge import (
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import measured
 from constrint.kernels.gemm.library.cost import path_of, published_path
+from constrint.select.streams import DISPATCH_S
 
 
 def timed(us: float, dtype: str = "bf16", m: int = 64) -> Time:
@@ -117,10 +119,19 @@ def test_small_weights_are_timed_from_the_l2_where_it_is_faster_than_the_dram() 
 
 def test_quantising_takes_what_tiny_published_products_say_and_half_of_the_dram() -> None:
     b200, l40s = load_gpu("b200"), load_gpu("l40s")
-    tiny = [quantising_s(gpu, published("", 1, 64, 64, dtype="fp8")) for gpu in (b200, l40s)]
+    tiny = [quantising_s(gpu, published("", 1, 64, 1, dtype="fp8")) for gpu in (b200, l40s)]
     assert tiny == [pytest.approx(3.4e-6, rel=1e-3), pytest.approx(1.85e-6, rel=1e-3)]
     large = quantising_s(b200, published("", 8192, 64, 8192, dtype="fp8")) - tiny[0]
-    assert large == pytest.approx(3 * 8192 * 8192 / (0.5 * 0.81 * 7.7e12), rel=0.02)
+    blocks_s = 8192 / 148 * DISPATCH_S + 8192 * QUANTISING_ELEMENT_S
+    assert large - blocks_s == pytest.approx(3 * 8192 * 8192 / (0.5 * 0.81 * 7.7e12), rel=0.02)
+
+
+def test_quantising_takes_a_block_for_each_row_which_reads_the_row_twice() -> None:
+    b200 = load_gpu("b200")
+    few, many = (quantising_s(b200, published("", m, 64, 16, dtype="fp8")) for m in (1, 8192))
+    assert many - few == pytest.approx(8191 / 148 * DISPATCH_S, rel=0.05), "16 columns are next to no bytes"
+    deep = quantising_s(b200, published("", 1, 64, 51200, dtype="fp8"))
+    assert deep - few == pytest.approx(51184 * QUANTISING_ELEMENT_S, rel=0.05)
 
 
 def test_classes_out_of_their_band_are_said_with_shapes_and_kernels() -> None:

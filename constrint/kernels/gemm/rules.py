@@ -163,16 +163,24 @@ def end_smem_bytes(gpu: GpuModel, product: Product, v: Vars, beside: int, plain:
     return plain
 
 
-def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars) -> Iterator[Rule]:
-    """Tiles are whole instructions, and every warp has one of its own."""
+def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars, *, pads_rows: bool = False) -> Iterator[Rule]:
+    """Tiles are whole instructions, and every warp has one of its own.
+
+    Args:
+        gpu: The hardware model.
+        unit: The matrix unit.
+        v: The parameters of a kernel.
+        pads_rows: Whether tiles may have fewer rows than the smallest instruction.
+    """
     empty = "a smaller tile leaves part of the matrix instruction empty, which"
     for m, n, k in unit.shapes:
         depth = Rule(divides(k, v["tile_k"]), f"instruction_k{m}", f"the matrix instruction takes k = {k}", CERTAIN)
         if unit.fallback is not None:
             yield depth
             continue
+        whole = Rule(m <= v["tile_m"], f"instruction_m{m}", f"{empty} takes m = {m}", REDUNDANT)
         rules = [
-            Rule(m <= v["tile_m"], f"instruction_m{m}", f"{empty} takes m = {m}", REDUNDANT),
+            *(() if pads_rows and m == LEAST_ROWS else (whole,)),
             Rule(n <= v["tile_n"], f"instruction_n{m}", f"{empty} takes n = {n}", REDUNDANT),
             depth,
         ]

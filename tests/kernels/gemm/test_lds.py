@@ -13,6 +13,7 @@ from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.select import rank
+from constrint.tune.compile import build_triton
 from tests.support.gemm import DESCRIPTOR, POINTER, broken_rules, gemm, product, use_of
 from tests.support.needs import needs_triton
 
@@ -81,3 +82,21 @@ def test_what_certain_rules_allow_on_gfx950_takes_what_is_stated_and_fits() -> N
     assert finds == []
     assert counts["compiled"] == 4
     assert counts["exact"] >= 3
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "dtype", "rows"), [("mi300x", "bf16", 4), ("mi355x", "fp8", 8)])
+def test_triton_fills_a_tile_of_few_rows_up_to_a_whole_instruction(name: str, dtype: str, rows: int) -> None:
+    gpu, workload = load_gpu(name), gemm(rows, 4096, 4096, dtype, transpose_b=1)
+    config = {"tile_m": rows, "tile_n": 64, "tile_k": 128, "num_warps": 4, "num_stages": 2} | CDNA4
+    config |= {"matrix_instr_nonkdim": 16}
+    problem = POINTER.problem(gpu, workload)
+    config = {parameter: config[parameter] for parameter in problem.names}
+    assert not broken_rules(problem, config)
+    inputs = POINTER.inputs(gpu, workload)
+    (launch,) = POINTER.launches(gpu, workload, config, inputs, POINTER.outputs(gpu, workload, inputs))
+    kernel = build_triton(gpu, launch.source())
+    assert kernel.taken.smem_bytes == use_of(POINTER, gpu, workload, problem).smem_stated.value(config)
+    # A wave has 16 of the 64 columns; no vector instruction multiplies.
+    assert "v_mfma_f32_16x16x" in kernel.asm["amdgcn"]
+    assert "v_dot" not in kernel.asm["amdgcn"]

@@ -299,6 +299,9 @@ def test_a_bias_takes_no_more_than_its_row_where_the_pipeline_is_smaller() -> No
         ("mi300x", gemm(16, 4096, 8192, "fp8"), {"tile_m": 64, "tile_n": 32, "tile_k": 256, "split_k": 14}),
         ("mi300x", gemm(16384, 4096, 4096), {"tile_m": 128, "tile_n": 128, "tile_k": 64, "group_m": 64}),
         ("a100", gemm(16, 4096, 4096), {"tile_m": 16, "tile_n": 16, "tile_k": 128, "num_warps": 4}),
+        # Fewer rows than the instruction has.
+        ("mi300x", gemm(8, 4096, 4096, "fp8"), {"tile_m": 8, "tile_n": 64, "tile_k": 128, "num_warps": 4}),
+        ("mi355x", gemm(16, 4096, 4096), {"tile_m": 4, "tile_n": 16, "tile_k": 256, "num_warps": 1}),
     ],
 )
 def test_what_experts_found_best_is_in_the_space(name: str, workload: Workload, config: dict[str, int]) -> None:
@@ -307,6 +310,23 @@ def test_what_experts_found_best_is_in_the_space(name: str, workload: Workload, 
     for parameter, value in config.items():
         problem = problem.with_domain(parameter, Domain.from_values([value]))
     assert enumerate_space(problem).size > 0
+
+
+@pytest.mark.parametrize("name", ["mi300x", "mi355x"])
+def test_tiles_of_fewer_rows_than_the_instruction_are_for_few_rows_and_multiply_as_long(name: str) -> None:
+    gpu, workload = load_gpu(name), gemm(4, 4096, 4096)
+    (rule,) = (
+        each for each in POINTER.problem(gpu, gemm(17, 4096, 4096)).constraints if each.name == "rows_of_instruction"
+    )
+    assert rule.holds({"tile_m": 16})
+    assert not rule.holds({"tile_m": 8}), "three tiles of 8 rows multiply 48"
+    assert not any(each.name == "rows_of_instruction" for each in POINTER.problem(gpu, workload).constraints)
+    usual = {"tile_n": 64, "tile_k": 128, "num_warps": 4, "num_stages": 2, "split_k": 1, "persistent": 0, "group_m": 8}
+    config = usual | {"matrix_instr_nonkdim": 16, "waves_per_eu": 0, "kpack": 1, "xcd_chunk": 0}
+    columns = {key: np.full(3, value) for key, value in config.items()} | {"tile_m": np.array([4, 8, 16])}
+    each = predict(POINTER, gpu, workload, columns).parts_s["matrix units"] * np.ones(3)
+    # But for the power of moving fewer rows of A.
+    assert list(each[:2]) == pytest.approx([each[2]] * 2, rel=0.05)
 
 
 def test_waves_beyond_one_for_each_instruction_add_no_rate() -> None:

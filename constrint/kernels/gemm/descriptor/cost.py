@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.hwmodels.assumed import sustained_matrix_fraction
+from constrint.hwmodels.assumed import TMA_PORT, assumption, sustained_matrix_fraction
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, activation_clk, rest_columns
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -225,7 +225,9 @@ class _Loads:
             rows = np.minimum(width, size)
             line = (c["tile_k"] if is_k_major else np.maximum(rows, 1.0)) * self.element
             loaded = loaded + longer * rows * np.maximum(1.0, constants.line_bytes / line)
-        self.load = c["tile_k"] * self.element * loaded / constants.load_bytes_per_clk
+        port = assumption(model.gpu, TMA_PORT)
+        rate = constants.load_bytes_per_clk if port is None else port.value
+        self.load = c["tile_k"] * self.element * loaded / rate
         # The stages ahead cover the round trip of a stage: its latency, and the time of its own bytes.
         self.latency = (constants.latency_s * model.clock + self.load) / np.maximum(1.0, c["num_stages"] - 1)
         self._latency_power = _power(self.latency)

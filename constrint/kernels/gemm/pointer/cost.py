@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, activation_clk, has_tma
-from constrint.kernels.gemm.rules import MAX_TILE
+from constrint.kernels.gemm.rules import LEAST_ROWS, MAX_TILE
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
@@ -129,7 +129,7 @@ class _Blocks(ByRow):
         work = BlockWork(
             blocks_per_sm=resident,
             warps_per_block=c["num_warps"],
-            flop=2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"],
+            flop=2.0 * _multiplied_rows(gpu, dtype, c) * c["tile_n"] * c["tile_k"],
             matrix_efficiency=efficiency,
             smem_bytes=smem,
             # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
@@ -346,11 +346,17 @@ def _instruction(
     if matrix.fallback is None:
         # Warps beyond one for each instruction of the tile help to load it, and repeat what others multiply.
         m, n, _ = matrix.shapes[0]
-        return np.minimum(1.0, c["tile_m"] * c["tile_n"] / (m * n * c["num_warps"])), written + by_warps
+        tile = _multiplied_rows(gpu, dtype, c) * c["tile_n"]
+        return np.minimum(1.0, tile / (m * n * c["num_warps"])), written + by_warps
     rows_per_instruction = 64.0 if matrix.kind == "wgmma" else 128.0
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
     return efficiency, written + np.where(direct, from_smem, by_warps)
+
+
+def _multiplied_rows(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
+    """Rows that matrix instructions multiply: a tile of fewer rows than AMD's smallest one is filled up."""
+    return np.maximum(c["tile_m"], LEAST_ROWS) if unit(gpu, dtype).kind == "mfma" else c["tile_m"]
 
 
 def _beside_splitting(

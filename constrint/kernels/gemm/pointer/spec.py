@@ -16,8 +16,10 @@ from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.product import Product, has_tma
 from constrint.kernels.gemm.rules import (
+    LEAST_ROWS,
     ROWS_IN_USE,
     XCD_CHUNKS,
+    Algebra,
     instruction_rules,
     least_registers,
     registers_per_thread,
@@ -37,7 +39,7 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.model import Expr, Var, any_of, ceildiv, const, implies, maximum, minimum
-from constrint.model.constraint import CERTAIN, ESTIMATED
+from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import GemmCall
 
 
+#: Rows of tiles that experts take for up to 16 rows where Triton fills the rest of an instruction's.
+PADDED_ROWS = (8, 4)
 #: Shapes without which 303x50x15808 reaches 0.84 (A100) and 0.92 (MI355X) of the whole space's best.
 LONG_SUMS = ((304, 48, 16384), (304, 64, 12288))
 
@@ -75,7 +79,7 @@ class PointerSpec(GemmSpec):
         if knobs:
             depths, splits, parts = (*depths, 512, 1024), (*splits, 3, 5, 6, 7, 12, 14), f"{parts}, and others in use"
         common = (
-            Param("tile_m", TILES, "rows of C per block", POWER),
+            Param("tile_m", TILES + (PADDED_ROWS if _pads_rows(gpu, dtype) else ()), "rows of C per block", POWER),
             Param("tile_n", TILES, "columns of C per block", POWER),
             Param("tile_k", depths, "depth of one main-loop iteration", POWER),
             Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two", "w"),
@@ -97,12 +101,20 @@ class PointerSpec(GemmSpec):
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
         """Rules of the matrix instruction."""
-        yield from instruction_rules(gpu, unit(gpu, product.dtype), v)
+        pads = _pads_rows(gpu, product.dtype)
+        yield from instruction_rules(gpu, unit(gpu, product.dtype), v, pads_rows=pads)
         if product.dtype == "tf32" and "kpack" in v and rules_of(triton_version()).fails_on_one_pack:
             why = "Triton 3.8 fails on a tf32 tile that is no deeper than the slices that are read together"
             for m, _, k in unit(gpu, product.dtype).shapes:
                 deep = implies(v["matrix_instr_nonkdim"] == m, any_of(v["kpack"] == 1, v["tile_k"] > 2 * k))
                 yield Rule(deep, f"one_pack{m}", why, CERTAIN)
+
+    def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
+        """See `GemmSpec.size_rules`; tiles of less rows than an instruction are for few rows."""
+        if _pads_rows(gpu, product.dtype) and product.m > LEAST_ROWS:
+            padded = f"the matrix instruction takes {LEAST_ROWS} rows: a tile of fewer multiplies as long"
+            yield Rule(v["tile_m"] >= LEAST_ROWS, "rows_of_instruction", padded, REDUNDANT)
+        yield from super().size_rules(gpu, product, v, algebra)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
         """AMD: the registers that the compiler spills to keep `waves_per_eu` waves resident."""
@@ -156,6 +168,11 @@ class PointerSpec(GemmSpec):
         if unit(gpu, workload.dtype).kind == "fma":
             lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")
         return tuple(lines)
+
+
+def _pads_rows(gpu: GpuModel, dtype: str) -> bool:
+    """Whether Triton fills a matrix instruction of 16 rows where a tile has fewer: on CDNA."""
+    return unit(gpu, dtype).kind == "mfma"
 
 
 def _compiler_knobs(gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
