@@ -325,8 +325,8 @@ def test_tiles_of_fewer_rows_than_the_instruction_are_for_few_rows_and_multiply_
     config = usual | {"matrix_instr_nonkdim": 16, "waves_per_eu": 0, "kpack": 1, "xcd_chunk": 0}
     columns = {key: np.full(3, value) for key, value in config.items()} | {"tile_m": np.array([4, 8, 16])}
     each = predict(POINTER, gpu, workload, columns).parts_s["matrix units"] * np.ones(3)
-    # But for the power of moving fewer rows of A.
-    assert list(each[:2]) == pytest.approx([each[2]] * 2, rel=0.05)
+    # But for the power of moving fewer rows of A: the rows alone would make it a quarter and a half.
+    assert list(each[:2]) == pytest.approx([each[2]] * 2, rel=0.15)
 
 
 def test_waves_beyond_one_for_each_instruction_add_no_rate() -> None:
