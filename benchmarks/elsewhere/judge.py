@@ -48,6 +48,9 @@ QUANTISING_SHARE = 0.5
 #: in `csrc/quantization/fp8/common.cu`): by so much what fp8 takes beyond bf16 grows with K where rows are few. On the
 #: H100 and the H200, to which it is fitted, 1.05e-10 to 1.15e-10; on the B200, B300, GB200, GB300 up to 1.7e-10.
 QUANTISING_ELEMENT_S = 1.2e-10
+#: Published kernels that multiply their sums with scales of rows and columns, source and type: aiter's `gemm_a8w8` has
+#: both (`aiter/ops/gemm_op_a8w8.py`). They are loaded when the sums are there: a load's latency more.
+SCALED = {("aiter", "fp8"), ("aiter", "int8")}
 
 
 class Judged(NamedTuple):
@@ -57,7 +60,8 @@ class Judged(NamedTuple):
         time: The published time.
         gpu: Name of the GPU's model.
         predicted_us: The least time that the models of this package's kernels predict, timed as the published one was:
-            among launches one after another, with the pass that quantises A where the published time has it.
+            among launches one after another, with the pass that quantises A and the scales of a kernel where the
+            published time has them.
         roofline_us: The time that no kernel can beat.
         kernel, config: The configuration of that prediction.
     """
@@ -148,6 +152,8 @@ def _judged(operation: Operation, gpu: GpuModel, time: Time) -> Judged:
     predicted_s = best.cost.seconds + launch_in_row_s(gpu) - launch_s(gpu)
     if time.what == QUANTISES:
         predicted_s += quantising_s(gpu, time)
+    if (time.source, time.dtype) in SCALED:
+        predicted_s += gpu.figure("dram_latency_s")
     times_us = 1e6 * predicted_s, 1e6 * roofline_s
     return Judged(time, gpu.name, *times_us, best.kernel, dict(best.config))
 
