@@ -20,6 +20,10 @@ from constrint.hwmodels.vendors.interface import Finding, Vendor, list_vendors
 
 #: How far a peak may be above what the units do at the stated clock: data sheets round, and name another clock's rate.
 PEAK_TOLERANCE = 1.1
+#: Least share of what the units do at the stated clock that the nearest peak has: 0.995 in the files that are shipped.
+LEAST_PEAK = 0.6
+#: Most times a second that a device's memory can be read whole: at most 60 in the files that are shipped.
+MOST_READS = 200
 #: How far the rate of device memory may be from bus width times data rate: both are rounded.
 DRAM_TOLERANCE = 0.03
 #: Types that are at least as fast as the one before, in matrix units: each is narrower.
@@ -198,6 +202,7 @@ def _peaks(gpu: GpuModel) -> Iterator[Finding]:
     clock_hz = device.max_clock_hz or device.boost_clock_hz
     if units is None or clock_hz is None or not _has_plausible_clocks(gpu):
         return
+    nearest: tuple[float, str, float] | None = None
     for block, limits in (
         ("matrix", units.matrix),
         ("matrix_fp16_accumulate", units.matrix),
@@ -207,12 +212,22 @@ def _peaks(gpu: GpuModel) -> Iterator[Finding]:
         for dtype, rate in (getattr(gpu.compute, f"{block}_flop_per_s") or {}).items():
             per_clk = limits.get(dtype, 0)
             most = PEAK_TOLERANCE * device.sm_count * per_clk * clock_hz
+            key = f"compute.{block}_flop_per_s.{dtype}"
+            if rate is not None and most > 0:
+                nearest = max(nearest or (0.0, "", 0.0), (PEAK_TOLERANCE * rate / most, key, per_clk))
             if rate is not None and 0 < most < rate:
                 yield (
-                    f"compute.{block}_flop_per_s.{dtype}",
+                    key,
                     f"must be at most {most:.4g}: {PEAK_TOLERANCE:g} x {device.sm_count} {gpu.terms.sms} x {per_clk:g} "
                     f"operations a clock x {clock_hz:.4g} Hz",
                 )
+    if nearest is not None and nearest[0] < LEAST_PEAK:
+        share, key, per_clk = nearest
+        yield (
+            "device.sm_count",
+            f"must be fewer, or the clock lower: {device.sm_count} {gpu.terms.sms} x {per_clk:g} operations a clock x "
+            f"{clock_hz:.4g} Hz are {1 / share:.3g} times {key}, and no other peak is nearer",
+        )
 
 
 def _orders(gpu: GpuModel) -> Iterator[Finding]:
@@ -230,6 +245,10 @@ def _orders(gpu: GpuModel) -> Iterator[Finding]:
 
 def _dram(gpu: GpuModel) -> Iterator[Finding]:
     dram = gpu.memory.dram
+    most = MOST_READS * dram.size_bytes
+    if dram.bandwidth_bytes_per_s > most:
+        rule = f"must be at most {most:.4g}: no memory is read whole more than {MOST_READS} times a second"
+        yield "memory.dram.bandwidth_bytes_per_s", rule
     if (dram.bus_width_bits is None) != (dram.data_rate_bits_per_s is None):
         stated = f"bus_width_bits is {dram.bus_width_bits}, data_rate_bits_per_s {dram.data_rate_bits_per_s}"
         yield "memory.dram", f"needs both or neither: {stated.replace('None', 'null')}"

@@ -50,6 +50,16 @@ def test_every_target_with_a_model_has_its_units() -> None:
             "it is 8e+11.",
         ),
         (
+            "nvidia/h200-sxm.yaml", "sm_count: 132", "sm_count: 1320",
+            "device.sm_count: must be fewer, or the clock lower: 1320 SMs x 128 operations a clock x 1.98e+09 Hz are "
+            "9.84 times compute.vector_flop_per_s.fp64, and no other peak is nearer; it is 1320.",
+        ),
+        (
+            "nvidia/h200-sxm.yaml", "bandwidth_bytes_per_s: 4.8e+12", "bandwidth_bytes_per_s: 4.8e+13",
+            "memory.dram.bandwidth_bytes_per_s: must be at most 2.82e+13: no memory is read whole more than 200 times "
+            "a second; it is 4.8e+13.",
+        ),
+        (
             "nvidia/rtx-5080.yaml", "    bus_width_bits: 256\n", "",
             "memory.dram: needs both or neither: bus_width_bits is null, data_rate_bits_per_s 30000000000.0.",
         ),
