@@ -11,6 +11,7 @@ geometric mean of predicted over published time of these products is 1.
     l2_port_bytes_per_clk   products of 10 to 100 us
     tma_bytes_per_clk       products from 10 us on
     sustained_*             products from 300 us on
+    dram_write_cost         products from 10 us on whose K is at most 128, so that they write most of what they move
     dram_share              products of at most 32 rows whose operands exceed every cache: bytes over time less launch
 
 The values come from one half of all shapes; predicted over published time is printed for both halves, and for GPUs
@@ -44,8 +45,15 @@ from constrint.select.spec import KernelSpec
 #: Microseconds at which classes of size end, and configurations that stand for a product's space.
 CLASSES, POOL = (10.0, 100.0, math.inf), 24
 #: Microseconds between which products decide a quantity.
-DECIDED = {"launch_s": (0.0, 10.0), "l2_port_bytes_per_clk": (10.0, 100.0), "tma_bytes_per_clk": (10.0, math.inf)}
+DECIDED = {
+    "launch_s": (0.0, 10.0),
+    "l2_port_bytes_per_clk": (10.0, 100.0),
+    "tma_bytes_per_clk": (10.0, math.inf),
+    "dram_write_cost": (10.0, math.inf),
+}
 LARGE = (300.0, math.inf)
+#: The largest K of products that decide a quantity, where not all do.
+SHALLOW = {"dram_write_cost": 128}
 #: Most rows of products that stream through DRAM, and their least bytes: twice the largest L2 of NVIDIA's.
 STREAMED_ROWS, STREAMED_BYTES = 32, 2.6e8
 #: The factor within which a quantity is sought around the value in force, and halvings of that interval.
@@ -134,6 +142,7 @@ def start_of(name: str, gpu: GpuModel) -> float:
         "launch_s": LAUNCH_S,
         "load_latency_s": gpu.figure("dram_latency_s"),
         "dram_share": 1.0,
+        "dram_write_cost": 1.0,
         "l2_port_bytes_per_clk": L2_PORT_BYTES_PER_CLK,
         "tma_bytes_per_clk": MEASURED.load_bytes_per_clk,
     }
@@ -157,7 +166,8 @@ def streamed(times: Sequence[Time], launch_s: float) -> float:
 def balanced(rows: Sequence[Row], gpus: Sequence[GpuModel], values: Mapping[str, float], name: str) -> float:
     """The value of a quantity with which the rows that it decides are predicted right in the geometric mean."""
     least, end = DECIDED.get(name, LARGE)
-    decided = [row for row in rows if least <= row.time.us < end]
+    deepest = SHALLOW.get(name, math.inf)
+    decided = [row for row in rows if least <= row.time.us < end and row.time.k <= deepest]
     if not decided:
         return values[name]
     low, high = values[name] / WIDEST, values[name] * WIDEST
@@ -166,7 +176,7 @@ def balanced(rows: Sequence[Row], gpus: Sequence[GpuModel], values: Mapping[str,
         with stated(gpus, {**values, name: middle}):
             mean = np.mean([math.log(row.predicted_us() / row.time.us) for row in decided])
         # A longer launch takes longer, a higher rate less.
-        is_high = (mean > 0) == name.endswith("_s")
+        is_high = (mean > 0) == name.endswith(("_s", "_cost"))
         low, high = (low, middle) if is_high else (middle, high)
     print(f"{name}: {len(decided)} products")
     return math.sqrt(low * high)

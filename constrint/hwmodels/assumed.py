@@ -25,17 +25,28 @@ if TYPE_CHECKING:
 
 #: Quantities that may be assumed: a share of the matrix peak, for 16-bit operands and for others; bytes that a cache
 #: gives each SM per clock, and those that kernels load through the port of one SM, by threads and by the TMA unit; a
-#: share of the DRAM's rate on the data sheet; seconds to start a kernel and to drain it, alone and among launches one
-#: after another.
+#: share of the DRAM's rate on the data sheet, and DRAM's time for a byte written over that for one read; seconds to
+#: start a kernel and to drain it, alone and among launches one after another.
 SUSTAINED = "sustained_matrix_fraction"
 SUSTAINED_OF = {"fp8": "sustained_fp8_fraction", "int8": "sustained_int8_fraction"}
 L2 = "l2_bytes_per_clk_per_sm"
 LAST_LEVEL = "last_level_bytes_per_clk_per_sm"
 L2_PORT, TMA_PORT = "l2_port_bytes_per_clk", "tma_bytes_per_clk"
-DRAM_SHARE = "dram_share"
+DRAM_SHARE, WRITE_COST = "dram_share", "dram_write_cost"
 LAUNCH, LAUNCH_IN_ROW = "launch_s", "launch_in_row_s"
 QUANTITIES = (
-    *(SUSTAINED, *SUSTAINED_OF.values(), L2, LAST_LEVEL, L2_PORT, TMA_PORT, DRAM_SHARE, LAUNCH, LAUNCH_IN_ROW),
+    *(
+        SUSTAINED,
+        *SUSTAINED_OF.values(),
+        L2,
+        LAST_LEVEL,
+        L2_PORT,
+        TMA_PORT,
+        DRAM_SHARE,
+        WRITE_COST,
+        LAUNCH,
+        LAUNCH_IN_ROW,
+    ),
 )
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]

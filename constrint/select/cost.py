@@ -19,6 +19,7 @@ from constrint.hwmodels.assumed import (
     SUSTAINED,
     SUSTAINED_OF,
     TMA_PORT,
+    WRITE_COST,
     Bandwidth,
     assumption,
     l2_bandwidth,
@@ -56,6 +57,7 @@ OVERLAP_LOG2 = 3
 READ_OFF = {
     LAUNCH: "a launch of {:.1e} s, one after another",
     DRAM_SHARE: "{:.0%} of the DRAM's rate",
+    WRITE_COST: "{:g} times as long in DRAM for a byte written as for one read",
     L2_PORT: "{:g} bytes per clock from the L2 to an SM",
     TMA_PORT: "{:g} bytes per clock from the L2 to an SM through the TMA unit",
 }
@@ -241,6 +243,12 @@ def dram_bytes_per_s(gpu: GpuModel, fitted_share: float = 1.0) -> float:
     """
     share = assumption(gpu, DRAM_SHARE)
     return gpu.memory.dram.bandwidth_bytes_per_s * (fitted_share if share is None else share.value)
+
+
+def dram_write_cost(gpu: GpuModel) -> float:
+    """Time that DRAM takes for a byte written over that for one read: of the GPU or its family where stated, else 1."""
+    assumed = assumption(gpu, WRITE_COST)
+    return 1.0 if assumed is None else assumed.value
 
 
 def port_bytes_per_clk(gpu: GpuModel) -> float:

@@ -29,6 +29,7 @@ from constrint.select.cost import (
     CostColumns,
     cost_assumptions,
     dram_bytes_per_s,
+    dram_write_cost,
     launch_offset_s,
     launch_s,
     loaded_clock_hz,
@@ -155,7 +156,7 @@ class _Blocks(ByRow):
             self.slowdown = np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
         self.has_tma = has_tma(gpu)
         self.latencies_s = cache_latencies_s(gpu)
-        self.dram_bytes_per_s = dram_bytes_per_s(gpu)
+        self.dram_bytes_per_s, self.write_cost = dram_bytes_per_s(gpu), dram_write_cost(gpu)
 
     def cost(self, product: Product, columns: Columns) -> CostColumns:
         """Predicted times of one product; `columns` may state the order of tiles."""
@@ -176,7 +177,7 @@ class _Blocks(ByRow):
             iterations=iterations,
             l2_bytes=loaded + stored,
             last_level_bytes=l2_miss + stored,
-            dram_bytes=dram + stored,
+            dram_bytes=dram + stored * self.write_cost,
             extra_s=self._reduction_s(results),
             load_latency_s=loaded_latency_s(self.latencies_s, loaded, l2_miss, dram),
             l2_bytes_per_s=cache_bytes_per_s(gpu, loaded, l2_miss, dram),
