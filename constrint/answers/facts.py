@@ -240,6 +240,44 @@ class CurveFacts(Facts, frozen=True):
     steps: tuple[StepFacts, ...]
 
 
+class BankLayoutFacts(Facts, frozen=True):
+    """How the banks serve the worst phase of an access to a tile in one layout.
+
+    Args:
+        layout: Its text: `none`, `xor(...)`, `pad(...)`.
+        formula: The address as an expression of the offset.
+        num_bytes: Bytes of shared memory of the tile.
+        degree: Clocks of the phase; 1 without a conflict.
+        lanes: The lanes that are served together.
+        banks: The first bank of each cell.
+        served: For each cell the lanes that it serves, a clock behind the other.
+    """
+
+    layout: str
+    formula: str
+    num_bytes: int
+    degree: int
+    lanes: str
+    banks: tuple[int, ...]
+    served: tuple[tuple[str, ...], ...]
+
+
+class BankFacts(Facts, frozen=True):
+    """Conflicts of the best tile of A when the matrix unit reads it, where its K is contiguous.
+
+    Args:
+        access: The access, as `constrint banks` names it.
+        tile: Rows, elements of a row and their type.
+        arguments: The words that ask `constrint banks` the same.
+        layouts: The tile row by row, and the solved layout, if there is one.
+    """
+
+    access: str
+    tile: str
+    arguments: str
+    layouts: tuple[BankLayoutFacts, ...]
+
+
 class RooflineFacts(Facts, frozen=True):
     """The roofline of a dtype.
 
@@ -321,6 +359,7 @@ class GpuFacts(Facts, frozen=True):
         candidates: The best configurations, the best one first; empty if nothing fits.
         curves: Occupancy over registers and over shared memory.
         roofline: None without a known peak of the dtype.
+        banks: None where no configuration has a tile of A, or no source states how its reads are served.
         measured: Measurements of the workload, the best first, of candidates and others.
         assumptions, evidence, notes: Sentences.
     """
@@ -345,6 +384,7 @@ class GpuFacts(Facts, frozen=True):
     candidates: tuple[CandidateFacts, ...] = ()
     curves: tuple[CurveFacts, ...] = ()
     roofline: RooflineFacts | None = None
+    banks: BankFacts | None = None
     measured: tuple[MeasuredFacts, ...] = ()
     assumptions: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()

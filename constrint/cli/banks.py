@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from constrint.answers.table import Column, Page, Table, counted
@@ -21,6 +20,7 @@ from constrint.hwmodels.bank_accesses import TileAccess, access_names, check_til
 from constrint.hwmodels.banks import BankAccess, BankConflicts, known_accesses
 from constrint.select.layouts import SharedLayout, parse_layout, solve_layout
 from constrint.select.layouts.layout import FORMS as LAYOUTS
+from constrint.select.layouts.picture import lanes_text, worst_phase
 from constrint.select.layouts.solve import FORMS
 
 SCHEMA = "constrint.banks/1"
@@ -145,18 +145,7 @@ def _document_of(kind: str, width: int, access: BankAccess | None) -> dict[str, 
 
 
 def _phases(access: BankAccess) -> str:
-    return "; ".join(map(_lanes, access.phases))
-
-
-def _lanes(phase: Sequence[int]) -> str:
-    """`0-3 20-23`."""
-    parts: list[list[int]] = []
-    for lane in phase:
-        if parts and lane == parts[-1][-1] + 1:
-            parts[-1][-1] = lane
-        else:
-            parts.append([lane, lane])
-    return " ".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+    return "; ".join(map(lanes_text, access.phases))
 
 
 def _conflicts(gpu: GpuModel, layout: SharedLayout, every: list[ShownAccess]) -> Page:
@@ -165,7 +154,7 @@ def _conflicts(gpu: GpuModel, layout: SharedLayout, every: list[ShownAccess]) ->
         [
             shown.access.name,
             phase,
-            _lanes(shown.found.access.phases[phase]),
+            lanes_text(shown.found.access.phases[phase]),
             int(clocks.max()),
             int((clocks > 1).sum()),
             len(clocks),
@@ -218,32 +207,18 @@ def _access_document(shown: ShownAccess) -> dict[str, Any]:
 def picture(shown: ShownAccess) -> Iterator[str]:
     """The worst phase of an access: a line per clock, in which each bank has the number of the lane that it serves."""
     served, clocks = shown.found.access, shown.found.clocks
-    instruction, phase = (int(at) for at in np.unravel_index(np.argmax(clocks), clocks.shape))
-    degree, warps = int(clocks.max()), counted(len(clocks), "instruction")
+    worst = worst_phase(shown.layout, shown.access, shown.found)
+    degree, warps = worst.degree, counted(len(clocks), "instruction")
     yield wrap(
         f"{shown.access.name}: {served.kind}s of {served.width_bits} bits by {served.lanes} lanes in "
         f"{counted(len(served.phases), 'phase')}, {served.banks} banks, {warps}: "
         + (f"{degree}-way conflicts" if degree > 1 else "no conflict")
     )
-    lanes = list(served.phases[phase])
-    yield wrap(f"phase {phase} of instruction {instruction}, lanes {_lanes(lanes)}: {counted(degree, 'clock')}")
-    places = shown.layout.places(shown.access)[instruction]
-    unit = max(served.bank_width_bytes, served.alignment_bytes)
-    cells = served.banks * served.bank_width_bytes // unit
-    served_by = _served(places, lanes, unit, cells, max(1, served.width_bits // 8 // unit))
-    for first in range(0, cells, CELLS):
-        here = range(first, min(cells, first + CELLS))
-        yield "  bank   " + "".join(f"{cell * unit // served.bank_width_bytes:>{CELL_WIDTH}}" for cell in here)
+    place = f"phase {worst.phase} of instruction {worst.instruction}"
+    yield wrap(f"{place}, lanes {lanes_text(worst.lanes)}: {counted(degree, 'clock')}")
+    for first in range(0, len(worst.banks), CELLS):
+        here = range(first, min(len(worst.banks), first + CELLS))
+        yield "  bank   " + "".join(f"{worst.banks[cell]:>{CELL_WIDTH}}" for cell in here)
         for clock in range(degree):
-            texts = [served_by[cell][clock] if clock < len(served_by[cell]) else "." for cell in here]
+            texts = [worst.served[cell][clock] if clock < len(worst.served[cell]) else "." for cell in here]
             yield f"  clock {clock + 1:<2}" + "".join(f"{text:>{CELL_WIDTH}}" for text in texts)
-
-
-def _served(places: Any, lanes: Sequence[int], unit: int, cells: int, each: int) -> list[list[str]]:
-    """For each cell the lanes that it serves, a clock behind the other; `+` where other lanes want the same."""
-    words: list[dict[int, list[int]]] = [{} for _ in range(cells)]
-    for lane in lanes:
-        for piece in range(each):
-            word = int(places[lane]) // unit + piece
-            words[word % cells].setdefault(word, []).append(lane)
-    return [[f"{wanting[0]}{'+' if len(wanting) > 1 else ''}" for wanting in cell.values()] for cell in words]

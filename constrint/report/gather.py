@@ -31,6 +31,7 @@ from constrint.answers.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Problem
+from constrint.report.banks import bank_facts
 from constrint.report.hardware import curves, roofline_facts
 from constrint.report.heat import broken_facts, heat_facts
 from constrint.report.measured import of_config
@@ -110,6 +111,7 @@ def _gpu_facts(question: Question, means: Means) -> GpuFacts:
         candidates=candidates,
         curves=curves(gpu, candidates),
         roofline=roofline_facts(question.requests[0]),
+        banks=bank_facts(gpu, facts.dtype, candidates),
         measured=measured,
         assumptions=ranking.assumptions,
         evidence=tuple(dict.fromkeys(ranking.evidence.values())),

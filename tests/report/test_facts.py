@@ -9,17 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_facts
 
+from constrint.answers.facts import CandidateFacts
 from constrint.answers.question import Question, StatedProblem
 from constrint.hwmodels import load_gpu, occupancy
+from constrint.hwmodels.bank_accesses import check_tile, tile_access
 from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.report import Means, Report, gather
+from constrint.report.banks import bank_facts
 from constrint.report.heat import telling_axes
 from constrint.report.measured import in_order, measured_facts, of_config, published
 from constrint.select import Workload
 from constrint.select.candidate import CompiledKernel
 from constrint.select.compiled import CompileJob
+from constrint.select.layouts import parse_layout
 from constrint.select.rank import rank, requests
 from constrint.solve import count, pruning
 from tests.support.reports import measured_record as record
@@ -33,6 +38,10 @@ def question(gpu_name: str, kernel: str, **sizes: int) -> Question:
     able, refusals = requests(operation, gpu, workload)
     problems = tuple(StatedProblem(str(workload), request.problem, (), request) for request in able)
     return Question(str(workload), problems, operation, refusals, arguments=("--gpu", gpu_name), gpu=gpu)
+
+
+def candidate(config: dict[str, int]) -> CandidateFacts:
+    return replace_facts(gathered("h200", "gemm.descriptor").gpus[0].candidates[0], config=config)
 
 
 @cache
@@ -184,3 +193,24 @@ def test_nothing_fits_is_told_with_the_rules_in_conflict() -> None:
     assert {broken.because for broken in kernel.conflict} >= {"a large tile was asked for"}
     assert any(broken.seen.endswith("is false") for broken in kernel.conflict)
     assert [rule.left for rule in kernel.rules if rule.prunes][-1] == 0
+
+
+@pytest.mark.parametrize(("name", "read"), [("mi355x", "mfma_"), ("h200", "wgmma"), ("a100", "ldmatrix")])
+def test_the_banks_are_those_of_the_best_tile_and_the_solved_layout_has_no_conflict(name: str, read: str) -> None:
+    gpu, config = load_gpu(name), {"tile_m": 64, "tile_k": 64, "matrix_instr_nonkdim": 16}
+    facts = bank_facts(gpu, "bf16", [candidate(config)])
+    assert facts is not None
+    assert facts.access.startswith(read)
+    plain, solved = facts.layouts
+    assert (plain.layout, solved.degree) == ("none", 1)
+    assert solved.num_bytes == plain.num_bytes == 64 * 64 * 2
+    access = tile_access(gpu, facts.access, check_tile(64, 64, "bf16"))
+    for each in facts.layouts:
+        layout = parse_layout(each.layout, check_tile(64, 64, "bf16"))
+        assert each.degree == layout.conflicts(gpu, access).degree.max() == max(map(len, each.served))
+    assert plain.degree > 1
+
+
+def test_without_a_tile_or_a_source_no_banks_are_drawn() -> None:
+    assert bank_facts(load_gpu("h200"), "bf16", [candidate({"tile_m": 64})]) is None
+    assert bank_facts(load_gpu("rx-7900-xtx"), "bf16", [candidate({"tile_m": 64, "tile_k": 64})]) is None

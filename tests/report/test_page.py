@@ -58,7 +58,7 @@ def test_figures_have_no_property_that_plotly_does_not_know() -> None:
     figure = pytest.importorskip("plotly.graph_objects", reason="needs the extra [report]").Figure
     names = [drawing.name for drawing in drawings()]
     assert {name.partition("-")[0] for name in names} == {
-        "roofline", "heat", "removed", "occupancy", "parts", "checked", "gpus",
+        "roofline", "heat", "removed", "occupancy", "parts", "checked", "gpus", "banks",
     }  # fmt: skip
     for drawing in drawings():
         figure(with_colours(list(drawing.data)), with_colours(dict(drawing.layout)))

@@ -201,7 +201,10 @@ def _packed_plotly() -> str:
 
 @cache
 def _own(name: str) -> str:
-    return files("constrint.report.page").joinpath(name).read_text(encoding="utf-8").strip()
+    """A file of the page, without comments, indentation and, in the style, blanks beside braces and semicolons."""
+    text = files("constrint.report.page").joinpath(name).read_text(encoding="utf-8").strip()
+    lines = (line for each in text.splitlines() if (line := each.strip()) and not line.startswith("//"))
+    return re.sub(r"\s*([{};])\s*", r"\1", " ".join(lines)) if name.endswith(".css") else "\n".join(lines)
 
 
 @cache
