@@ -10,6 +10,7 @@ from benchmarks.attacks.lds import attack
 from constrint.choose import decide
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.candidates import request_of
+from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.select import rank
@@ -95,6 +96,7 @@ def test_triton_fills_a_tile_of_few_rows_up_to_a_whole_instruction(name: str, dt
     assert not broken_rules(problem, config)
     inputs = POINTER.inputs(gpu, workload)
     (launch,) = POINTER.launches(gpu, workload, config, inputs, POINTER.outputs(gpu, workload, inputs))
+    assert isinstance(launch, TritonLaunch)
     kernel = build_triton(gpu, launch.source())
     assert kernel.taken.smem_bytes == use_of(POINTER, gpu, workload, problem).smem_stated.value(config)
     # A wave has 16 of the 64 columns; no vector instruction multiplies.
