@@ -70,7 +70,7 @@ def test_parameters_and_their_values(ask: Ask) -> None:
     assert "kpack=" not in ask("solve", "--gpu", "h200", "--kernel", "gemm.pointer", "--set", "")
     assert ask(*asked, "kpa") == ["kpack=1", "kpack=2"]
     # bash makes words of their own of `=`, and keeps what stands before it.
-    assert ask(*asked, "tile_m", "=") == ["16", "32", "64", "128", "256"]
+    assert ask(*asked, "tile_m", "=") == ["4", "8", "16", "32", "64", "128", "256"]
     assert ask(*asked, "tile_m", "=", "1") == ["16", "128"]
     assert ask(*asked, "tile_m", "=", "16,3") == ["16,32"]
     assert ask("why-not", "--problem", TILES, "tile_n", "=", "16", "sta") == [f"stages={n}" for n in (1, 2, 3, 4)]
