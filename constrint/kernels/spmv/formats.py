@@ -264,7 +264,8 @@ def patterns_of(crow: Tensor, columns: Tensor, longest: int) -> Patterns | None:
     most = min(MOST_PATTERNS, MOST_DISTANCES // longest)
     if torch.unique(_hashes(_distances(crow, columns, some, longest))).shape[0] > most:
         return None
-    chunks = torch.arange(rows, device=crow.device).split(max(1, CHUNK_ENTRIES // longest))
+    size = max(1, CHUNK_ENTRIES // longest)
+    chunks = [torch.arange(at, min(rows, at + size), device=crow.device) for at in range(0, rows, size)]
     hashes = torch.cat([_hashes(_distances(crow, columns, chunk, longest)) for chunk in chunks])
     found, of_row = torch.unique(hashes, return_inverse=True)
     if found.shape[0] > most:
