@@ -16,7 +16,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 #: Values of which sums of many steps are bounded: neither infinities nor numbers that overflow on the way.
 TAME = ("ints", "normal", "zeros", "one_signed")
 #: Sparse matrices: kernels that read the matrix as it is, and those that copy it.
-PLAIN, COPYING = ("merge", "vector"), ("panels", "ell")
+PLAIN, COPYING = ("merge", "vector", "near"), ("panels", "ell")
 
 
 def _size(draw: random.Random, most: int) -> int:
@@ -107,6 +107,7 @@ def drawn_gemv(draw: random.Random) -> Drawn:
 
 def drawn_spmv(draw: random.Random) -> Drawn:
     """A sparse matrix of odd structure times a vector or a few columns; the matrix is kept from call to call."""
+    from constrint.kernels.spmv.formats import patterns_of
     from constrint.kernels.spmv.op import spmv
     from constrint.kernels.spmv.reference import spmv_reference
 
@@ -127,6 +128,12 @@ def drawn_spmv(draw: random.Random) -> Drawn:
     fills = _tame({name: place for name, place in places.items() if place.dtype == dtype})
     starts = torch.tensor([0, *lengths]).cumsum(0)
     which = torch.tensor([draw.randrange(width) for _ in range(entries)], dtype=torch.int64)
+    if kernel in ("auto", "merge") and not columns and draw.random() < 0.5:
+        # Rows of few patterns: one list of distances, of which each row has as many as it is long.
+        row = torch.repeat_interleave(torch.arange(rows), starts[1:] - starts[:-1])
+        which = (row + (torch.arange(entries) - starts[row]) * 7 % 11).remainder(width)
+        if patterns_of(starts, which, max(lengths, default=0)) is not None:
+            kernel = "patterns"
     fills["crow"] = lambda generator, mode: starts.to(generator.device, torch.int32)
     fills["columns"] = lambda generator, mode: which.to(generator.device, torch.int32)
     kept: dict[int, Tensor] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -40,11 +40,29 @@ from constrint.select.candidate import Config
 from constrint.select.workload import Workload
 
 COLUMNS = (
-    *("matrix", "dtype", "rows", "cols", "nnz", "longest", "spread", "scattered", "span", "kernel", "config"),
+    *(
+        "matrix",
+        "dtype",
+        "rows",
+        "cols",
+        "nnz",
+        "longest",
+        "spread",
+        "scattered",
+        "span",
+        "patterns",
+        "kernel",
+        "config",
+    ),
     *("median_us", "spread_us", "predicted_us", "build_ms", "ratio", "outcome"),
 )
 #: Longest row, as a multiple of the mean, beyond which groups of threads are not timed: one group adds a whole row.
 MOST_UNEVEN = 64
+#: Warps, stages and resident blocks of the kernel for rows of few patterns.
+PATTERNS = (
+    *((8, 2, 6), (8, 3, 6), (8, 1, 6), (8, 2, 4), (8, 4, 4), (8, 2, 2), (8, 1, 2), (8, 2, 1)),
+    *((4, 2, 12), (4, 3, 8), (4, 4, 4), (4, 2, 2), (16, 2, 3), (16, 1, 1)),
+)
 #: Threads that compile.
 THREADS = 12
 
@@ -56,6 +74,7 @@ def main() -> None:
     parser.add_argument("--show", type=Path)
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["fp32"])
     parser.add_argument("--only", nargs="+", default=[], help="matrices whose names contain one of these")
+    parser.add_argument("--kernels", nargs="+", default=[], help="kernels that are timed; all by default")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time after which no matrix is begun")
     args = parser.parse_args()
     if args.show:
@@ -69,14 +88,17 @@ def main() -> None:
                 continue
             for dtype in args.dtypes:
                 if time.time() - began < args.seconds:
-                    measure(gpu, name, pattern_of(name, "cuda").matrix(DTYPES[dtype]), dtype, table, flush)
+                    matrix = pattern_of(name, "cuda").matrix(DTYPES[dtype])
+                    measure(gpu, name, matrix, dtype, table, flush, args.kernels)
                 torch.cuda.empty_cache()
     show(table.texts())
 
 
 def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tuple[str, Config, float]]:
     """Kernels with configurations that the model takes, and predicted seconds: variations of what trials take."""
-    listed: list[tuple[str, Config | None]] = [(kernel, None) for kernel in ("merge", "vector", "near", "ell")]
+    listed: list[tuple[str, Config | None]] = [
+        (kernel, None) for kernel in ("merge", "vector", "near", "ell", "patterns")
+    ]
     tiles = ((8, 8, 4), (8, 16, 4), (4, 8, 8), (16, 8, 2))
     for (warps, items, resident), (by_rows, stages, steps) in product(
         tiles, ((1, 1, 8), (0, 1, 8), (1, 2, 8), (1, 1, 4))
@@ -87,6 +109,8 @@ def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tup
         for lanes, (slots, warps) in product((1, 4, 8, 16, 32, 64, 128), ((64, 2), (256, 4), (512, 4))):
             config = {"threads_per_row": lanes, "rows_per_block": slots // lanes, "num_warps": warps}
             listed += [("vector", config), ("near", config)] if slots // lanes >= 2 else []
+    for warps, stages, resident in PATTERNS:
+        listed.append(("patterns", {"num_warps": warps, "num_stages": stages, "resident": resident}))
     for kib, each, warps in ((192, 8, 32), (160, 16, 32), (192, 8, 16), (128, 16, 16), (96, 8, 32)):
         listed.append(("panels", {"panel_kib": kib, "entries_per_lane": each, "num_warps": warps}))
     for height, window, unroll in ((128, 0, 4), (128, 4096, 4), (256, 0, 2)):
@@ -101,13 +125,21 @@ def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tup
                 yield kernel, decision.config, decision.seconds
 
 
-def measure(gpu: GpuModel, name: str, matrix: Tensor, dtype: str, table: Table, flush: Callable[[], Any]) -> None:
-    """Check and time the candidates of a matrix; write a row for each."""
+def measure(
+    gpu: GpuModel,
+    name: str,
+    matrix: Tensor,
+    dtype: str,
+    table: Table,
+    flush: Callable[[], Any],
+    kernels: Sequence[str] = (),
+) -> None:
+    """Check and time the candidates of a matrix, or those of some kernels; write a row for each."""
     found, x = known(matrix), torch.randn(matrix.shape[1], device="cuda").to(matrix.dtype)
     workload = found.read().workload(dtype, 1)
     facts = found.read().facts
     is_even = facts.longest <= MOST_UNEVEN * max(1.0, matrix.values().numel() / matrix.shape[0])
-    listed = list(configs(gpu, workload, is_even=is_even))
+    listed = [each for each in configs(gpu, workload, is_even=is_even) if not kernels or each[0] in kernels]
     built = compile_together(found, [(kernel, config) for kernel, config, _ in listed], x)
     calls: dict[str, Callable[[], Any]] = {LIBRARY: lambda: torch.mv(matrix, x)}
     rows: dict[str, dict[str, Any]] = {LIBRARY: {"kernel": LIBRARY, "config": "", "outcome": "ok"}}
@@ -127,7 +159,7 @@ def measure(gpu: GpuModel, name: str, matrix: Tensor, dtype: str, table: Table, 
         rows[text] = row
     figures = cold(calls, flush)
     common: dict[str, Any] = {"matrix": name, "dtype": dtype, **workload.sizes}
-    common |= {each: getattr(facts, each) for each in ("longest", "spread", "scattered", "span")}
+    common |= {each: getattr(facts, each) for each in ("longest", "spread", "scattered", "span", "patterns")}
     for text, row in rows.items():
         if text in figures:
             median, spread = figures[text]

@@ -38,6 +38,7 @@ CONSTANTS = {
     ("merge",): (
         *("MERGE_SHARE", "MERGE_CLK", "MERGE_ROW_CLK", "MERGE_ORDER", "MERGE_UNEVEN", "MERGE_WARPS", "MERGE_S"),
     ),
+    ("patterns",): ("PATTERN_CLK", "PATTERN_ROW_CLK", "PATTERN_GROUP_S", "PATTERN_ENTRY_S"),
     ("panels",): ("PANEL_SHARE", "RUN_CLK", "OF_RUN_CLK", "OF_ROW_CLK", "PANEL_S", "FEW_WARPS"),
     ("ell",): ("ELL_SHARE", "ELL_CLK", "ELL_DEEP", "ELL_STEP_S"),
 }
@@ -123,7 +124,7 @@ def candidates_of(rows: Sequence[dict[str, str]], gpu: GpuModel) -> list[tuple[T
     found = []
     for (matrix, dtype, kernel), of in by_kernel.items():
         row = of[0]
-        options = {name: int(row[name]) for name in ("longest", "spread", "scattered", "span")}
+        options = {name: int(row.get(name) or 0) for name in ("longest", "spread", "scattered", "span", "patterns")}
         workload = Workload("spmv", {name: int(row[name]) for name in ("rows", "cols", "nnz")}, dtype, options)
         parsed = [dict(part.split("=") for part in each["config"].split()) for each in of]
         columns = {name: np.array([int(each[name]) for each in parsed]) for name in parsed[0]}

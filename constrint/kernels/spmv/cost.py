@@ -59,6 +59,13 @@ MERGE_S = 5.9e-6
 #: Clocks of an SM for an entry of a run, for a run, and for a row's sum of runs; seconds to load the first panel; the
 #: factor of the clocks where half as many warps work.
 RUN_CLK, OF_RUN_CLK, OF_ROW_CLK, PANEL_S, FEW_WARPS = 0.377, 1.02, 1.92, 7.9e-6, 1.01
+#: Rows of few patterns: clocks of an SM for an entry and for a row; seconds of a warp for a group of 32 rows, which
+#: waits for x, and for each entry of a row of it.
+PATTERN_CLK, PATTERN_ROW_CLK, PATTERN_GROUP_S, PATTERN_ENTRY_S = 0.326, 0.812, 1.2e-6, 0.0283e-6
+#: Threads of an SM whose copies fill the memory's latency.
+FULL_THREADS = 4096.0
+#: Bytes of the number of a row's pattern.
+PATTERN_BYTES = 1
 #: Seconds of a further launch behind the first one.
 NEXT_LAUNCH_S = 2.2e-6
 #: Seconds of a tile's barriers and latencies that other tiles of the SM do not hide.
@@ -80,6 +87,7 @@ class SparseShape:
         scattered: Sectors of x for each entry.
         width: Columns of x.
         span: Columns from the first to the last one of a row, at most.
+        patterns: Patterns of rows: distances of columns from the row, in order; 0: too many, or unknown.
     """
 
     rows: int
@@ -91,6 +99,7 @@ class SparseShape:
     scattered: float
     width: int
     span: int
+    patterns: int = 0
 
     @staticmethod
     def of(workload: Workload) -> SparseShape:
@@ -107,6 +116,7 @@ class SparseShape:
             scattered=options.get("scattered", 100) / 100,
             width=options.get("width", 1),
             span=min(options.get("span", 0) or sizes["cols"], sizes["cols"]),
+            patterns=options.get("patterns", 0),
         )
 
     @property
@@ -283,6 +293,50 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     return _cost(
         gpu, dram / MERGE_SHARE * slower, l2, threads, extra_s=extra_s, issue_s=issue_s * slower, tail_s=tail_s
     )
+
+
+def gap_period(length: int) -> int:
+    """Elements of shared memory between gaps of 16 bytes, for rows of few patterns; 0: none.
+
+    Rows whose lengths are multiples of 8 would begin in few banks. With gaps they begin at eight multiples of 16 bytes.
+    """
+    return 0 if length % 8 else max(32, length & -length)
+
+
+def group_elements(most_entries: int, period: int, element: int) -> int:
+    """Elements of shared memory that a warp takes for the values of 32 rows of few patterns, as in the source.
+
+    Args:
+        most_entries: Entries of the rows, at most.
+        period: Elements between gaps.
+        element: Bytes of a value.
+    """
+    elements = most_entries + 16 // element
+    if period:
+        elements += (elements // period + 1) * (16 // element)
+    return -(-elements // 32) * 32
+
+
+def pattern_bytes(shape: SparseShape) -> int:
+    """Least traffic with memory of rows of few patterns: no columns, and one offset for 32 rows."""
+    of_rows = PATTERN_BYTES * shape.rows + INDEX_BYTES * (shape.rows // 32 + 1)
+    return shape.entries * shape.element + of_rows + shape.vector_bytes
+
+
+def patterns_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Rows of few patterns: values and a byte for each row; columns and offsets are not read."""
+    blocks = np.ceil(shape.rows / (gpu.sm.warp_size * columns["num_warps"]))
+    blocks_per_sm = np.minimum(blocks_per_sm, columns["resident"])
+    dram = pattern_bytes(shape) + shape.missed_bytes(gpu)
+    l2 = shape.gathered_bytes(gpu) + shape.entries * shape.element
+    clk = PATTERN_CLK * shape.entries + PATTERN_ROW_CLK * shape.rows
+    issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
+    # Values are copied ahead; a warp waits for x in each of its groups.
+    warps = gpu.device.sm_count * blocks_per_sm * columns["num_warps"]
+    groups = np.ceil(shape.rows / (gpu.sm.warp_size * warps))
+    tail_s = groups * (PATTERN_GROUP_S + PATTERN_ENTRY_S * shape.mean)
+    extra_s = CHAIN_S * _filled(gpu, blocks, blocks_per_sm)
+    return _cost(gpu, dram, l2, FULL_THREADS, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:

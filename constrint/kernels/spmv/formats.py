@@ -1,4 +1,4 @@
-"""Arrays that are made of a sparse matrix once: tiles of equal work, panels of columns, sliced ELL. Needs torch.
+"""Arrays that are made of a sparse matrix once: tiles of equal work, panels, patterns of rows, ELL. Needs torch.
 
 All of it is computed on the matrix's device; numbers that a launch needs on the host are read together.
 """
@@ -209,6 +209,110 @@ def near_of(crow: Tensor, columns: Tensor) -> Near:
     firsts = torch.where(lengths > 0, least, torch.zeros_like(least))
     local = columns.to(torch.int32) - torch.repeat_interleave(firsts, lengths)
     return Near(local.to(torch.int16), firsts)
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The patterns of a matrix's rows: the distances of their columns from the row, in order.
+
+    Args:
+        starts: (groups + 1,) int32: first entry of each group of `LANES` rows, or its complement where all of them
+            have the main pattern; the number of entries.
+        of_row: (rows,) uint8: the pattern of each row.
+        lengths: (patterns,) int32: entries of each pattern.
+        distances: (longest, patterns) int32: entry j of pattern p at [j, p]; 0 behind its last one, and up to a
+            multiple of `PATTERN_BATCH` entries.
+        main: (entries,) int32: the distances of the main pattern, that of most rows with entries.
+        most_entries: Entries of a group, at most.
+        longest: Entries of the longest row.
+    """
+
+    starts: Tensor
+    of_row: Tensor
+    lengths: Tensor
+    distances: Tensor
+    main: Tensor
+    most_entries: int
+    longest: int
+
+    @property
+    def number(self) -> int:
+        """Number of patterns."""
+        return self.lengths.shape[0]
+
+
+#: Patterns that a byte counts; entries of a row and of the table of distances, at most.
+MOST_PATTERNS, MOST_PATTERN_ROW, MOST_DISTANCES = 256, 128, 8192
+#: Rows of the table of distances are a multiple of this.
+PATTERN_BATCH = 8
+#: Rows that are looked at first, and entries (of rows of the greatest length) that are looked at together.
+SAMPLED_ROWS, CHUNK_ENTRIES = 4096, 1 << 24
+
+
+def patterns_of(crow: Tensor, columns: Tensor, longest: int) -> Patterns | None:
+    """Find the patterns of a checked matrix's rows; None where they are too many, or rows too long.
+
+    Args:
+        crow: (rows + 1,) int32 or int64.
+        columns: (entries,) int32 or int64.
+        longest: Entries of the longest row.
+    """
+    rows = crow.shape[0] - 1
+    if not 0 < longest <= MOST_PATTERN_ROW or not rows:
+        return None
+    some = torch.linspace(0, rows - 1, min(rows, SAMPLED_ROWS), device=crow.device, dtype=torch.float64).long()
+    most = min(MOST_PATTERNS, MOST_DISTANCES // longest)
+    if torch.unique(_hashes(_distances(crow, columns, some, longest))).shape[0] > most:
+        return None
+    size = max(1, CHUNK_ENTRIES // longest)
+    chunks = [torch.arange(at, min(rows, at + size), device=crow.device) for at in range(0, rows, size)]
+    hashes = torch.cat([_hashes(_distances(crow, columns, chunk, longest)) for chunk in chunks])
+    found, of_row = torch.unique(hashes, return_inverse=True)
+    if found.shape[0] > most:
+        return None
+    first = torch.full_like(found, rows).scatter_reduce_(0, of_row, torch.arange(rows, device=crow.device), "amin")
+    table = _distances(crow, columns, first, longest)
+    # Hashes may agree where rows do not: every row is compared with its pattern.
+    for chunk in chunks:
+        if not torch.equal(_distances(crow, columns, chunk, longest), table[of_row[chunk]]):
+            return None
+    is_entry = table != NO_ENTRY
+    lengths = is_entry.sum(1).to(torch.int32)
+    distances = crow.new_zeros((-(-longest // PATTERN_BATCH) * PATTERN_BATCH, table.shape[0]), dtype=torch.int32)
+    distances[:longest] = torch.where(is_entry, table, torch.zeros_like(table)).t()
+    most_used = int((torch.bincount(of_row, minlength=table.shape[0]) * (lengths > 0)).argmax())
+    main = distances[: int(lengths[most_used]), most_used].contiguous()
+    starts, most_entries = _starts(crow, of_row == most_used)
+    return Patterns(starts, of_row.to(torch.uint8), lengths, distances, main, most_entries, longest)
+
+
+def _starts(crow: Tensor, is_main: Tensor) -> tuple[Tensor, int]:
+    """`Patterns.starts`, and the most entries of a group; the last group is never one of the main pattern."""
+    starts = torch.cat([crow[:-1:LANES], crow[-1:]]).to(torch.int32)
+    whole = torch.nn.functional.pad(is_main, (0, -is_main.shape[0] % LANES)).view(-1, LANES).all(1)
+    whole[-1] = False
+    most_entries = int((starts[1:] - starts[:-1]).amax())
+    starts[:-1] = torch.where(whole, ~starts[:-1], starts[:-1])
+    return starts, most_entries
+
+
+#: What stands behind the last entry of a row; no distance.
+NO_ENTRY = 1 << 40
+
+
+def _distances(crow: Tensor, columns: Tensor, rows: Tensor, longest: int) -> Tensor:
+    """(rows, longest) int64: columns less their row, in order, and `NO_ENTRY` behind them."""
+    entry = torch.arange(longest, device=crow.device)
+    at, lengths = crow[rows].long()[:, None] + entry, (crow[rows + 1] - crow[rows])[:, None]
+    column = columns[at.clamp_(max=columns.shape[0] - 1)].long()
+    return torch.where(entry < lengths, column - rows[:, None], NO_ENTRY)
+
+
+def _hashes(distances: Tensor) -> Tensor:
+    """(rows,) int64: sums of odd multiples of the distances, modulo 2^64, each with another factor for its place."""
+    draw = torch.Generator().manual_seed(0)
+    factors = torch.randint(-(1 << 62), 1 << 62, (distances.shape[1],), generator=draw).to(distances.device)
+    return (distances * (2 * factors + 1)).sum(1)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.spmv.formats import LANES, VECTOR, Ell, Near, Panels, Tiles
-from constrint.kernels.spmv.source import runs_source_of, source_of
+from constrint.kernels.spmv.cost import gap_period, group_elements
+from constrint.kernels.spmv.formats import LANES, VECTOR, Ell, Near, Panels, Patterns, Tiles
+from constrint.kernels.spmv.source import patterns_source_of, runs_source_of, source_of
 from constrint.select.candidate import CompiledKernel
 
 DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -189,6 +190,38 @@ def runs_bytes(dtype: str, width: int, num_warps: int, entries_per_lane: int) ->
     """Bytes of shared memory of a block that adds runs: x of a panel, and the runs of each warp's tile."""
     panel = -(-width * DTYPES[dtype].itemsize // 16) * 16
     return panel + num_warps * LANES * entries_per_lane * SUM_DTYPES[dtype].itemsize
+
+
+def patterns_launch(gpu: GpuModel, call: SpmvCall, patterns: Patterns, config: Mapping[str, int]) -> CudaLaunch:
+    """The launch of the kernel for rows of few patterns, with the matrix's own values."""
+    dtype, warps, stages = DTYPE_NAMES[call.values.dtype], config["num_warps"], config["num_stages"]
+    length, element = patterns.main.shape[0], call.values.element_size()
+    period = gap_period(patterns.longest)
+    elements = group_elements(patterns.most_entries, period, element)
+    groups = patterns.starts.shape[0] - 1
+    numbers = call.y.numel(), call.values.numel(), groups, patterns.number, elements
+    return CudaLaunch(
+        gpu=gpu,
+        source=patterns_source_of(
+            dtype,
+            warps,
+            stages=stages,
+            resident=config["resident"],
+            length=length,
+            batch=min(MOST_BATCH, 1 << (length - 1).bit_length()),
+            vector=_aligned(call.values),
+            period=period,
+            has_source=call.source is not None,
+        ),
+        grid=(min(-(-groups // warps), gpu.device.sm_count * config["resident"]),),
+        block=(LANES * warps,),
+        arguments=(
+            *(patterns.starts, patterns.of_row, patterns.lengths, patterns.distances, patterns.main, call.values),
+            *(call.x, call.y, call.source, _sum(dtype, call.alpha), _sum(dtype, call.beta)),
+            *map(np.int32, numbers),
+        ),
+        smem_bytes=warps * stages * elements * element,
+    )
 
 
 def vector_launch(call: SpmvCall, config: Mapping[str, int], near: Near | None = None) -> Any:

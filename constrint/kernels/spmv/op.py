@@ -44,7 +44,8 @@ def spmv(
         alpha: Factor of the product.
         beta: Factor of `y`; 0: `y` is not read.
         y: Same shape as the result; not written. Without it nothing is added.
-        kernel: "auto"; "merge", "vector", "panels", "ell": a kernel of this package; "library": torch's product.
+        kernel: "auto"; "merge", "vector", "near", "patterns", "panels", "ell": a kernel of this package; "library":
+            torch's product.
         config: Values of all parameters of the named kernel.
         reuse: Products with this matrix that are still to come: what pays for them is done at once.
         frozen: How kernels that copy the matrix know that its values are the copied ones. None: by torch's counters of

@@ -8,9 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.spmv.cost import SparseShape, most_of_tile
-from constrint.kernels.spmv.formats import Ell, Near, Panels, Tiles, ell_of, near_of, panels_of, tiles_of
+from constrint.kernels.spmv.formats import (
+    LANES,
+    PATTERN_BATCH,
+    Ell,
+    Near,
+    Panels,
+    Patterns,
+    Tiles,
+    ell_of,
+    near_of,
+    panels_of,
+    patterns_of,
+    tiles_of,
+)
 from constrint.kernels.spmv.launch import (
     OF_RUNS,
     SpmvCall,
@@ -18,6 +32,7 @@ from constrint.kernels.spmv.launch import (
     library_launch,
     merge_launches,
     panel_launches,
+    patterns_launch,
     vector_launch,
 )
 from constrint.select.candidate import Config
@@ -37,7 +52,7 @@ def random_inputs(workload: Workload, *, device: Any, seed: int) -> dict[str, Te
         values, x = (torch.empty(size, dtype=dtype, device=device) for size in ((shape.entries,), x_shape))
         return {"crow": crow, "columns": columns, "values": values, "x": x}
     draw = torch.Generator(device).manual_seed(seed)
-    lengths = _lengths(shape, draw, device)
+    lengths = _even_lengths(shape, device) if shape.patterns else _lengths(shape, draw, device)
     crow = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     row = torch.repeat_interleave(torch.arange(shape.rows, device=device), lengths)
     place = torch.arange(shape.entries, device=device) - crow[row]
@@ -49,8 +64,18 @@ def random_inputs(workload: Workload, *, device: Any, seed: int) -> dict[str, Te
         # Within the span of a row, which begins at the same share of the columns as the row of the rows.
         start = row * (shape.columns - shape.span) // shape.rows
         columns = (start + torch.where(is_far, far, place).remainder(shape.span)).int()
+    if shape.patterns:
+        # Equal distances within the span; rows near the end go on with the first columns.
+        columns = (row + place * max(1, shape.span // shape.longest)).remainder(shape.columns).int()
     values, x = (torch.randn(size, generator=draw, device=device).to(dtype) for size in ((shape.entries,), x_shape))
     return {"crow": crow.int(), "columns": columns, "values": values, "x": x}
+
+
+def _even_lengths(shape: SparseShape, device: Any) -> Tensor:
+    """Lengths of rows that sum to the number of entries and differ by at most one."""
+    lengths = torch.full((shape.rows,), shape.entries // shape.rows, dtype=torch.int64, device=device)
+    lengths[: shape.entries % shape.rows] += 1
+    return lengths
 
 
 def _lengths(shape: SparseShape, draw: torch.Generator, device: Any) -> Tensor:
@@ -91,6 +116,12 @@ def launches_of(
     if kernel == "near":
         near = _near_on_meta(call) if is_meta else near_of(call.crow, call.columns)
         return [vector_launch(call, config, near)]
+    if kernel == "patterns":
+        longest = SparseShape.of(workload).longest
+        patterns = _patterns_on_meta(call, workload) if is_meta else patterns_of(call.crow, call.columns, longest)
+        if patterns is None:
+            raise UsageError("spmv.patterns: a random matrix of this workload has rows of too many patterns.")
+        return [patterns_launch(gpu, call, patterns, config)]
     if kernel == "ell":
         height, window = config["slice_height"], config["window"]
         ell = _ell_on_meta(call, height, window) if is_meta else ell_of(
@@ -114,6 +145,16 @@ def launches_of(
 def _near_on_meta(call: SpmvCall) -> Near:
     """Columns in 16 bits, without data."""
     return Near(call.columns.new_empty(call.columns.shape, dtype=torch.int16), call.crow.new_empty(call.y.shape[0]))
+
+
+def _patterns_on_meta(call: SpmvCall, workload: Workload) -> Patterns:
+    """Rows of few patterns, without data."""
+    shape = SparseShape.of(workload)
+    starts = call.crow.new_empty(-(-shape.rows // LANES) + 1)
+    of_row = call.crow.new_empty(shape.rows, dtype=torch.uint8)
+    lengths, main = call.crow.new_empty(shape.patterns), call.crow.new_empty(max(1, round(shape.mean)))
+    distances = call.crow.new_empty((-(-shape.longest // PATTERN_BATCH) * PATTERN_BATCH, shape.patterns))
+    return Patterns(starts, of_row, lengths, distances, main, LANES * shape.longest, shape.longest)
 
 
 def _tiles_on_meta(call: SpmvCall, workload: Workload, size: int) -> Tiles:

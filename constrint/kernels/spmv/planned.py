@@ -17,7 +17,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
-from constrint.kernels.spmv.formats import LANES, Ell, Near, Panels, Tiles
+from constrint.kernels.spmv.formats import LANES, Ell, Near, Panels, Patterns, Tiles
 from constrint.kernels.spmv.launch import (
     HASH_PROGRAMS,
     OF_RUNS,
@@ -27,6 +27,7 @@ from constrint.kernels.spmv.launch import (
     hash_launch,
     merge_launches,
     panel_launches,
+    patterns_launch,
     stale_launch,
     vector_launch,
 )
@@ -68,6 +69,9 @@ def arrays_of(known: Known, kernel: str, config: Config, *, is_checked: bool) ->
         return Arrays((*own, near.columns, near.firsts))
     if kernel == "merge":
         return Arrays((*own, *_of_tiles(known.tiles(_tile(config)))[0]), _of_tiles(known.tiles(_tile(config)))[1])
+    if kernel == "patterns":
+        of = known.patterns()
+        return Arrays((*own, of.starts, of.of_row, of.lengths, of.distances, of.main), (of.most_entries, of.longest))
     guard = known.copy("guard", lambda: _guard(known)) if is_checked else (None, None)
     if kernel == "panels":
         width = config["panel_kib"] * 1024 // known.values.element_size()
@@ -140,6 +144,9 @@ def launches_for(
         return [ell_launch(call, ell, config), *_guarded(call, guard, scratch)]
     if gpu is None:
         raise UnsupportedError(f"spmv.{kernel}: there is no hardware model of the device.")
+    if kernel == "patterns":
+        starts, of_row, lengths, distances, main = (each for each in rest if each is not None)
+        return [patterns_launch(gpu, call, Patterns(starts, of_row, lengths, distances, main, *made.numbers), config)]
     tiles = _tiles_from(rest[:3], made.numbers)
     if kernel == "merge":
         return list(merge_launches(gpu, call, tiles, config, scratch))

@@ -25,6 +25,7 @@ from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
 from constrint.kernels.spmv.copies import CopiedProducts
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
+from constrint.kernels.spmv.formats import MOST_PATTERN_ROW, MOST_PATTERNS
 from constrint.kernels.spmv.launch import library_product
 from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
 from constrint.kernels.spmv.spec import MOST_LOCAL, MOST_WIDTH
@@ -33,9 +34,9 @@ from constrint.select.candidate import Config
 
 AUTO, LIBRARY = "auto", "library"
 #: Kernels that read CSR as it is, and those that copy it.
-OWN, COPYING = ("merge", "vector", "near"), ("panels", "ell")
+OWN, COPYING = ("merge", "vector", "near", "patterns"), ("panels", "ell")
 KERNELS = (AUTO, *OWN, *COPYING, LIBRARY)
-IN_CUDA = ("merge", "panels")
+IN_CUDA = ("merge", "patterns", "panels")
 #: Configurations where there is no hardware model to choose by.
 ANYWHERE: dict[str, Config] = {
     "vector": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
@@ -187,6 +188,8 @@ class Products:
             return [{"by_rows": 1, "num_stages": 1}, {"by_rows": 0, "num_stages": 1}, {"by_rows": 1, "num_stages": 2}]
         if self.width:
             return [{}]
+        if kernel == "patterns":
+            return [{"num_stages": stages, **fixed} for stages, fixed in ((2, {}), (1, {}), (2, {"resident": 4}))]
         if kernel == "near" and structure.facts.longest > NEAR_LONGEST * mean:
             return []
         # One thread for each short row; else few threads with an entry or two at a time, or many at once.
@@ -328,6 +331,8 @@ def _why_not(kernel: str, known: Known, width: int) -> str:
     structure = known.read()
     if kernel == "near" and structure.facts.span > MOST_LOCAL:
         return f"columns of a row span {structure.facts.span:,}, and 16 bits count {MOST_LOCAL:,}"
+    if kernel == "patterns" and not structure.facts.patterns:
+        return f"its rows have more than {MOST_PATTERNS} patterns, or more than {MOST_PATTERN_ROW} entries"
     if structure.entries + structure.shape[0] >= 1 << 31 or structure.shape[1] >= 1 << 31:
         return "it counts in 32 bits"
     gpu: GpuModel | None = machine_of(known.values.device)[0]

@@ -63,6 +63,43 @@ def runs_source_of(dtype: str, num_warps: int, entries_per_lane: int) -> CudaSou
     return CudaSource(text, "spmv_runs", macros, ("-std=c++17",), (FOLDER,), "spmv_runs.cu", is_settled=True)
 
 
-@lru_cache(maxsize=2)
+#: Distances that a thread holds, at most.
+MOST_HELD = 12
+
+
+@lru_cache(maxsize=256)
+def patterns_source_of(
+    dtype: str,
+    num_warps: int,
+    *,
+    stages: int,
+    resident: int,
+    length: int,
+    batch: int,
+    vector: int = 4,
+    period: int = 0,
+    has_source: bool = False,
+) -> CudaSource:
+    """The source of the kernel for rows of few patterns.
+
+    Args:
+        dtype: Type of values, x and y.
+        num_warps: Warps of a block.
+        stages: Groups of rows whose values a warp holds.
+        resident: Blocks that an SM is to hold.
+        length: Entries of the main pattern.
+        batch: Entries of a row that a thread loads x for at once.
+        vector: Entries of a vector; 1 where values are not aligned to vectors.
+        period: Elements of shared memory between gaps; 0: none.
+        has_source: Whether beta * source is added.
+    """
+    macros = {"VALUE": DTYPES.index(dtype), "WARPS": num_warps, "STAGES": stages, "RESIDENT": resident, "BATCH": batch}
+    macros |= {"LENGTH": length, "HELD": int(length <= MOST_HELD), "PERIOD": period}
+    macros |= {"VECTOR": vector, "HAS_SOURCE": int(has_source)}
+    name, text = "spmv_patterns", _text("patterns.cu")
+    return CudaSource(text, name, macros, ("-std=c++17",), (FOLDER,), "spmv_patterns.cu", is_settled=True)
+
+
+@lru_cache(maxsize=3)
 def _text(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")

@@ -23,11 +23,15 @@ from constrint.kernels.spmv.cost import (
     build_s,
     copied_bytes,
     ell_cost,
+    gap_period,
+    group_elements,
     library_s,
     merge_cost,
     most_of_tile,
     near_cost,
     panel_cost,
+    pattern_bytes,
+    patterns_cost,
     vector_cost,
 )
 from constrint.model import Problem, const, minimum
@@ -52,6 +56,7 @@ OPTIONS = (
     Size("scattered", 100, "sectors of x that successive entries touch, in percent of these entries", 0, 100),
     Size("width", 1, "columns of x", 1, MOST_WIDTH),
     Size("span", 0, "columns from the first to the last one of a row, at most; 0: all", 0),
+    Size("patterns", 0, "patterns of rows (distances of columns from the row); 0: many, or unknown", 0, 256),
 )
 #: Columns that 16 bits count.
 MOST_LOCAL = 1 << 16
@@ -387,6 +392,68 @@ class MergeSpec(CudaSpmvSpec):
         return merge_cost(gpu, SparseShape.of(workload), columns, blocks_per_sm)
 
 
+class PatternSpec(CudaSpmvSpec):
+    """Rows of few patterns, by warps of 32 rows: values from CSR as it is, no columns and no offsets of rows."""
+
+    name = "patterns"
+    summary = "y = A @ x for rows of few patterns (stencils, bands, blocks) from values in CSR alone, CUDA C++"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("num_warps",),
+        "pipeline": ("num_stages", "resident"),
+    }
+
+    def moved_bytes(self, workload: Workload) -> int:
+        """Values, the patterns of rows, x and y, each once."""
+        return pattern_bytes(SparseShape.of(workload))
+
+    def refusal(self, gpu: GpuModel, workload: Workload) -> str:
+        """Few patterns, whose number the workload states."""
+        if not SparseShape.of(workload).patterns:
+            return "it is for rows of up to 256 patterns, and the workload does not state that they are so few"
+        return super().refusal(gpu, workload)
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """Those of all kernels, and the memory that the numbers of patterns take."""
+        size = SparseShape.of(workload).rows / 1e6
+        made = f"{self.full_name} reads the number of each row's pattern: {size:,.0f} MB, made once; "
+        return (*super().assumptions(gpu, workload), made + "values are the matrix's own")
+
+    def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
+        """Warps of a block, groups that a warp copies ahead, blocks of an SM."""
+        yield Param("num_warps", (8, 4, 16, 2), "warps of a block", "each has rows and shared memory of its own", "w")
+        yield Param(
+            "num_stages", (2, 3, 1, 4), "groups of 32 rows in shared memory", "one is added, others copied", "st"
+        )
+        blocks = "what resides on an SM is told to the compiler, which leaves threads so many registers"
+        yield Param("resident", (6, 4, 8, 3, 2, 1, 12, 16), "blocks that an SM is to hold", blocks, "res")
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        """Threads, registers and shared memory of an SM."""
+        threads = v["resident"] * v["num_warps"] * gpu.sm.warp_size
+        least = LEAST_REGISTERS[ELEMENT_BYTES[workload.dtype]]
+        spills = f"with fewer than {least} registers a thread spills what it loads at a time"
+        yield Rule(threads * least <= registers_of(gpu), "registers_of_loads", spills, CERTAIN)
+        yield Rule(threads <= gpu.sm.max_threads_per_sm, "threads_of_sm", "an SM holds no more", CERTAIN)
+        smem = gpu.sm.smem_bytes_per_sm - gpu.sm.max_smem_bytes_per_block // 8
+        room = "the L1 that x is read through keeps an eighth of what shared memory may take"
+        yield Rule(v["resident"] * self._smem(gpu, workload, v) <= smem, "l1_for_x", room, CERTAIN)
+
+    def _smem(self, gpu: GpuModel, workload: Workload, v: Vars) -> Any:
+        shape = SparseShape.of(workload)
+        elements = group_elements(gpu.sm.warp_size * shape.longest, gap_period(shape.longest), shape.element)
+        return v["num_warps"] * v["num_stages"] * (elements * shape.element)
+
+    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
+        """Registers by the blocks that are to reside, shared memory by the groups that warps hold."""
+        threads = v["num_warps"] * gpu.sm.warp_size
+        registers = minimum(const(64), const(registers_of(gpu)) // (8 * v["resident"] * threads) * 8)
+        return BlockUse(v["num_warps"], registers, self._smem(gpu, workload, v), spilling=None)
+
+    def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """See `cost.py`."""
+        return patterns_cost(gpu, SparseShape.of(workload), columns, blocks_per_sm)
+
+
 class PanelSpec(CudaSpmvSpec):
     """Entries sorted by panels of columns, whose x lies in shared memory; sums of runs are added in order."""
 
@@ -469,4 +536,4 @@ class SparseLibrarySpec(SpmvSpec):
 #: Targets of GPUs on which the library was measured.
 MEASURED = "sm_90"
 
-SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), NearSpec(), SparseLibrarySpec())
+SPECS = (MergeSpec(), PatternSpec(), PanelSpec(), EllSpec(), VectorSpec(), NearSpec(), SparseLibrarySpec())

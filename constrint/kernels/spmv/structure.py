@@ -18,7 +18,19 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.kernels.spmv.cost import SECTOR_BYTES
-from constrint.kernels.spmv.formats import Ell, Near, Panels, Tiles, ell_of, near_of, panels_of, reach_of, tiles_of
+from constrint.kernels.spmv.formats import (
+    Ell,
+    Near,
+    Panels,
+    Patterns,
+    Tiles,
+    ell_of,
+    near_of,
+    panels_of,
+    patterns_of,
+    reach_of,
+    tiles_of,
+)
 from constrint.kernels.spmv.launch import DTYPE_NAMES
 from constrint.kernels.spmv.writes import Writes, version_of
 from constrint.select.workload import Workload
@@ -38,12 +50,14 @@ class RowFacts:
         spread: Standard deviation of the lengths over their mean, in percent.
         scattered: Sectors of x that successive entries touch, in percent of the entries.
         span: Columns from the first to the last one of a row, at most.
+        patterns: Patterns of rows (`formats.Patterns`); 0: too many.
     """
 
     longest: int
     spread: int
     scattered: int
     span: int
+    patterns: int = 0
 
 
 @dataclass(eq=False)
@@ -75,7 +89,9 @@ class Structure:
         sizes = {"rows": self.shape[0], "cols": self.shape[1], "nnz": self.entries}
         facts = self.facts
         options = {"longest": facts.longest, "spread": facts.spread, "scattered": facts.scattered, "span": facts.span}
-        return Workload("spmv", sizes, dtype, options | ({"width": width} if width > 1 else {}))
+        options |= {"width": width} if width > 1 else {}
+        options |= {"patterns": facts.patterns} if facts.patterns else {}
+        return Workload("spmv", sizes, dtype, options)
 
 
 def structure_of(crow: Tensor, columns: Tensor, shape: tuple[int, int], element: int) -> Structure:
@@ -106,16 +122,18 @@ def structure_of(crow: Tensor, columns: Tensor, shape: tuple[int, int], element:
     if entries and (lowest < 0 or highest >= shape[1]):
         raise UsageError(f"spmv: columns are from 0 to {shape[1] - 1}; here they reach from {lowest} to {highest}.")
     mean = entries / max(rows, 1)
+    patterns = patterns_of(crow, columns, most_entries) if entries + rows < MOST_COUNTED else None
     facts = RowFacts(
         most_entries,
         min(1_000_000, round(100 * whole[6] / mean)) if mean else 0,
         min(100, round(100 * whole[7])),
         max(1, int(whole[8]) + 1),
+        patterns.number if patterns else 0,
     )
     narrow = None
     if crow.dtype != torch.int32 or columns.dtype != torch.int32:
         narrow = (crow.to(torch.int32), columns.to(torch.int32)) if entries + rows < MOST_COUNTED else None
-    return Structure(shape, entries, facts, narrow)
+    return Structure(shape, entries, facts, narrow, {"patterns": patterns} if patterns else {})
 
 
 def _sectors(columns: Tensor, element: int) -> Tensor:
@@ -212,6 +230,11 @@ class Known:
         """Columns in 16 bits; they do not depend on values."""
         made: Near = self.read().made("near", lambda: near_of(*self.indices))
         return made
+
+    def patterns(self) -> Patterns:
+        """The patterns of rows, where they are few; they do not depend on values."""
+        found: Patterns = self.read().kept["patterns"]
+        return found
 
     def panels(self, width: int, entries_per_lane: int, size: int) -> tuple[Panels, Tiles]:
         """The matrix by panels of columns, and the tiles of its runs."""

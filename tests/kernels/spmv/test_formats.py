@@ -14,7 +14,8 @@ if missing_packages("torch"):
 import torch
 from torch import Tensor
 
-from constrint.kernels.spmv.formats import ell_of, panels_of, tiles_of
+from constrint.kernels.spmv import formats
+from constrint.kernels.spmv.formats import MOST_PATTERNS, Patterns, ell_of, panels_of, patterns_of, tiles_of
 
 DRAW = torch.Generator().manual_seed(5)
 
@@ -97,3 +98,57 @@ def test_copies_hold_the_matrix(lengths: list[int]) -> None:
                     back.append((own, int(ell.columns[at]), float(ell.values[at])))
         assert len(back) == entries
         assert set(back) == whole
+
+
+def from_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    return offsets([len(row) for row in rows]), torch.tensor(
+        [place for row in rows for place in row], dtype=torch.int32
+    )
+
+
+def rows_of(patterns: Patterns) -> list[list[int]]:
+    """The columns of every row by its pattern."""
+    whole: list[list[int]] = []
+    for row, pattern in enumerate(patterns.of_row.tolist()):
+        length = int(patterns.lengths[pattern])
+        whole.append([row + distance for distance in patterns.distances[:length, pattern].tolist()])
+    return whole
+
+
+def test_patterns_hold_every_column_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "CHUNK_ENTRIES", 64)  # several chunks of rows
+    grid = [[r + d for d in (-9, -1, 0, 1, 9) if 0 <= r + d < 100] for r in range(100)]
+    unsorted = [[], [4, 1, 4], [5, 2, 5], []] * 10
+    unsorted = [[place + row // 4 * 4 for place in columns] for row, columns in enumerate(unsorted)]
+    for rows in (grid, unsorted):
+        crow, columns = from_rows(rows)
+        patterns = patterns_of(crow, columns, max(map(len, rows)))
+        assert patterns is not None
+        assert rows_of(patterns) == rows
+        firsts = [first if first >= 0 else ~first for first in patterns.starts.tolist()]
+        assert firsts == [*crow[:-1:32].tolist(), len(columns)]
+        assert patterns.most_entries == max(end - first for first, end in pairwise(firsts))
+        main = patterns.main.tolist()
+        for group, first in enumerate(patterns.starts[:-1].tolist()):
+            own = [[place - row for place in rows[row]] for row in range(32 * group, min(len(rows), 32 * group + 32))]
+            is_main = len(own) == 32 and all(distances == main for distances in own)
+            assert (first < 0) == (is_main and group < len(firsts) - 2)
+        assert patterns.number == patterns.lengths.shape[0] == patterns.distances.shape[1]
+    assert patterns_of(*from_rows(grid), 5).number == 5  # type: ignore[union-attr]
+
+
+def test_rows_of_many_patterns_and_long_ones_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = MOST_PATTERNS + 1
+    several = [[0] for _ in range(number)]  # each row at another distance
+    assert patterns_of(*from_rows(several), 1) is None
+    assert patterns_of(*from_rows(several[:-1]), 1) is not None
+    monkeypatch.setattr(formats, "SAMPLED_ROWS", 8)  # and where the first look finds few
+    assert patterns_of(*from_rows(several), 1) is None
+    assert patterns_of(*from_rows([list(range(129))]), 129) is None
+    assert patterns_of(*from_rows([[], []]), 0) is None
+
+
+def test_rows_whose_hashes_agree_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_hashes", lambda distances: torch.zeros(distances.shape[0], dtype=torch.int64))
+    assert patterns_of(*from_rows([[0], [1], [2]]), 1) is not None
+    assert patterns_of(*from_rows([[0], [1], [1]]), 1) is None

@@ -43,6 +43,9 @@ CONFIGS = {
     ],
     "vector": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (32, 8))],
     "near": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (64, 8))],
+    "patterns": [
+        {"num_warps": w, "num_stages": s, "resident": r} for w, s, r in ((8, 2, 2), (4, 1, 4), (2, 3, 2), (16, 1, 1))
+    ],
     "panels": [
         {"panel_kib": kib, "entries_per_lane": each, "num_warps": w}
         for kib, each, w in ((64, 8, 32), (96, 16, 16), (96, 8, 16))
@@ -78,6 +81,11 @@ def drawn(number: int) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
     crow = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     entries = int(crow[-1])
     columns = whole(0, width, entries)  # unsorted, with duplicates
+    if number % 4 < 2 and kind in (0, 2, 4) and width > 100:
+        # The same few distances for all rows, which go on with the first columns at the end: few patterns.
+        row = torch.repeat_interleave(torch.arange(rows, device="cuda"), lengths)
+        place = torch.arange(entries, device="cuda") - crow[row]
+        columns = (row + place * 7 % 11 - 3) % width
     values = torch.randn(entries, generator=draw, device="cuda", dtype=torch.float64)
     if number % 7 == 3:
         values *= 10.0 ** (4 * torch.rand(entries, generator=draw, device="cuda") - 2)

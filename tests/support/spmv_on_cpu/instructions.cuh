@@ -25,6 +25,7 @@ inline T load_once(const T* from) {
   count_stray(from, sizeof(T));
   return *from;
 }
+inline void bring_to_l2(const void*) {}
 inline void meet() { __syncthreads(); }
 // Copies reach shared memory when the thread waits for their group.
 struct Copy {
@@ -38,7 +39,10 @@ inline std::vector<std::vector<Copy>>& own_groups() {
   if (all.empty()) all.emplace_back();
   return all;
 }
-inline void copy_word(int* to, const int* from) { own_groups().back().push_back({to, from, 4}); }
+inline void copy_word(int* to, const int* from) {
+  count_stray(from, 4);
+  own_groups().back().push_back({to, from, 4});
+}
 inline void copy_vector(void* to, const void* from) {
   count_stray(from, 16);
   own_groups().back().push_back({to, from, 16});
@@ -61,6 +65,7 @@ inline void wait_for_copies() {
 }
 inline int atomicAdd(int* to, int number) { return (*to += number) - number; }
 inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
 inline Sum of_other_lane(Sum sum, int step) {
   unsigned words[2] = {0, 0};
   std::memcpy(words, &sum, sizeof sum);

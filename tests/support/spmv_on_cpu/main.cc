@@ -12,7 +12,22 @@ static void watch(int place, const void* begin, size_t bytes) {
 // Returns 1 for a deadlock: threads took turns for too long; 2 where entries were loaded from beyond their arrays.
 extern "C" int run(int blocks, int threads, unsigned seed, long long most_switches, const long long* arguments) {
   begin(0, arguments, blocks);
-#ifdef EACH
+#ifdef PERIOD
+  const auto starts = taken<const int*>();
+  const auto patterns = taken<const unsigned char*>();
+  const auto lengths = taken<const int*>(), distances = taken<const int*>(), main_of = taken<const int*>();
+  const auto values = taken<const Value*>(), x = taken<const Value*>();
+  const auto y = taken<Value*>();
+  const auto source = taken<const Value*>();
+  const auto alpha = taken<Sum>(), beta = taken<Sum>();
+  int n[5];
+  take(n);
+  watch(1, values, sizeof(Value) * n[1]);
+  const auto kernel = [&] {
+    spmv_patterns(starts, patterns, lengths, distances, main_of, values, x, y, source, alpha, beta, n[0], n[1], n[2], n[3],
+                  n[4]);
+  };
+#elif defined EACH
   const auto columns = taken<const unsigned short*>();
   const auto values = taken<const Value*>();
   const auto flags = taken<const unsigned short*>();

@@ -56,6 +56,9 @@ __device__ __forceinline__ uint4 load_once(const uint4* from) {
   return word;
 }
 
+// Begins to bring a line to the L2.
+__device__ __forceinline__ void bring_to_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+
 __device__ __forceinline__ void meet() { __syncthreads(); }
 
 // Copies a word to shared memory while the thread goes on.
