@@ -78,11 +78,11 @@ MISTAKES = {
 #: Mistakes of the backward kernel.
 BACKWARD_MISTAKES = {
     "words are forgotten before all have read them": Mistake(
-        "backward.cu", "target.forget(step - 2);", "target.forget(step);"
+        "meeting.cuh", "target.forget(step - 2);", "target.forget(step);"
     ),
-    "words are never forgotten": Mistake("backward.cu", "target.forget(step - 2);", ""),
+    "words are never forgotten": Mistake("meeting.cuh", "target.forget(step - 2);", ""),
     "the last product takes the states of the step before": Mistake(
-        "backward.cu", "product(sums, source, step - 1, weights);", "product(sums, source, step - 2, weights);"
+        "meeting.cuh", "product(sums, source, step, weights);", "product(sums, source, step - 1, weights);"
     ),
     "gradients flow through a restart": Mistake(
         "backward.cu", "if (is_on) of[state] = restarts ? 0.0f : d[state];", "if (is_on) of[state] = d[state];"
