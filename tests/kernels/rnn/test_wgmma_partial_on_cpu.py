@@ -1,4 +1,4 @@
-"""The kernel that exchanges partial sums, run on the CPU thread by thread: its gradients, and that mistakes would be seen.
+"""The kernel that exchanges partial sums, run on the CPU thread by thread: its gradients, and mistakes that are seen.
 
 What the CPU cannot show is what the matrix unit and the memory of a GPU do beside the definition of their instructions.
 """
