@@ -14,6 +14,7 @@ from torch import Tensor
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import UNWRITTEN
+from constrint.kernels.rnn.generated.cuda import cuda_text
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.wgmma.launch import WgmmaBuild, source_of
@@ -98,6 +99,8 @@ def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.
     files |= {
         name: (HEADERS / name).read_text(encoding="utf-8") for name in ("ptx.cuh", "instructions.cuh", "whole.cuh")
     }
+    definition = CELLS[case.cell].definition
+    files["step.cuh"] = "" if definition is None else cuda_text(definition)
     main = "main.cc" if case.direction == "forward" else "backward.cc"
     files["main.cc"] = (HEADERS / main).read_text(encoding="utf-8")
     return built_on_grid(files, _source(case).source.macros, folder)

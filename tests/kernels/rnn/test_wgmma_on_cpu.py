@@ -18,6 +18,8 @@ from tests.support.needs import missing_packages
 if missing_packages("torch") or shutil.which("g++") is None:
     pytest.skip("needs torch and g++", allow_module_level=True)
 
+from constrint.kernels.rnn.generated.register import register_cell
+from tests.support.defined_cells import my_gru
 from tests.support.wgmma_on_cpu import Case, Mistake, built, run, run_backward
 
 
@@ -51,6 +53,9 @@ BACKWARD = {
     "states that are four": Case("slstm", 24, 6, 1, 64, "fp16", config(16, 32, 1, 4, 2), False, "backward"),
     "three row groups": Case("elman", 200, 5, 1, 64, "bf16", config(8, 192, 1, 4, 2), True, "backward"),
     "one block for a head": Case("elman_relu", 18, 6, 1, 64, "fp16", config(64, 32, 1, 4, 4), True, "backward"),
+    "a cell that is written in Python": Case(
+        register_cell(my_gru).name, 20, 6, 1, 128, "bf16", config(32, 32, 2, 4, 2), True, "backward"
+    ),
 }
 #: Rounding of states in 16 bits, of which some are beyond 2; those of cells whose states are no tanh grow.
 BOUNDS = {"bf16": 0.02, "fp16": 0.0025}

@@ -15,6 +15,8 @@ from tests.support.needs import missing_packages
 if missing_packages("torch") or shutil.which("g++") is None:
     pytest.skip("needs torch and g++", allow_module_level=True)
 
+from constrint.kernels.rnn.generated.register import register_cell
+from tests.support.defined_cells import my_gru
 from tests.support.wgmma_on_cpu import Case, Mistake, built, run_backward
 
 
@@ -39,6 +41,9 @@ CASES = {
     "states that are four": Case("slstm", 24, 6, 1, 64, "fp16", config(8, 32, 1, 8, 8), False, "backward"),
     "three row groups": Case("elman", 200, 4, 1, 64, "bf16", config(16, 192, 1, 2, 2), True, "backward"),
     "one block for a head": Case("elman_relu", 18, 6, 1, 64, "fp16", config(64, 32, 1, 1, 1), True, "backward"),
+    "a cell that is written in Python": Case(
+        register_cell(my_gru).name, 20, 6, 1, 128, "bf16", config(32, 32, 2, 2, 4), True, "backward"
+    ),
 }
 #: Rounding of gradients and of their parts, of which some are beyond 2.
 BOUNDS = {"bf16": 0.04, "fp16": 0.005}

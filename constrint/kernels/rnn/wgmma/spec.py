@@ -62,6 +62,7 @@ FIGURES = ("fixed", "read", "crowd", "mma", "chunks", "later_chunks", "refill", 
 _FILES = {
     "forward": Path(__file__).with_name("step.json"),
     "backward": Path(__file__).with_name("step_backward.json"),
+    "partial": Path(__file__).parents[1] / "wgmma_partial" / "step.json",
 }
 
 
@@ -93,7 +94,7 @@ class FittedWgmma(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @cache
 def fitted(direction: str = "forward") -> FittedWgmma:
-    """The contents of a direction's file."""
+    """The contents of a direction's file; `partial` is the backward loop by partial sums."""
     return msgspec.json.decode(_FILES[direction].read_bytes(), type=FittedWgmma)
 
 

@@ -1,8 +1,8 @@
 """The parameter space and the predicted time of the backward kernel that exchanges partial sums.
 
 A reviewer can check the rules against `source/partial.cuh`, which asserts the same when it is compiled. The time is
-counted from the source with the figures of `wgmma`'s backward fit; no loop of this kernel was measured, so `auto` does
-not take it.
+the sum of a step's parts, times the steps and rounds of blocks; how many times the counted clocks each part takes was
+fitted to loops on one H200 (`step.json`, by `python -m benchmarks.rnn.fit_partial`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from constrint.kernels.rnn.wgmma.spec import (
     COLUMNS_PER_CLK,
     EXCHANGE_S,
     L2_BYTES_PER_CLK,
-    OVERLAP_EXPONENT,
     TILES,
     ManySequencesSpec,
     clock_hz,
@@ -55,25 +54,35 @@ TARGETS, SOURCES = (4, 3, 2, 6, 8, 1, 12, 16, 24, 32), (24, 12, 16, 8, 32, 6, 4,
 LEAST_MMA_CLK = 32
 
 
-def step_clk(gpu: GpuModel, shape: PartialLoop, workload: Workload, columns: Columns) -> dict[str, Column]:
-    """Clocks of a step: its parts, and as `step` their combined time."""
-    figures, units = fitted("backward").figures, column_of(shape.v["units"], columns)
+#: Parts of a step; the last ones are numbers of waits, of units that a thread computes, and of products.
+FIGURES = ("fixed", "moved", "crowd", "mma", "special", "turns", "together", "serial", "products")
+
+
+def part_columns(gpu: GpuModel, shape: PartialLoop, workload: Workload, columns: Columns) -> dict[str, Column]:
+    """Parts of a step in every row, in clocks of units that are never late, or in numbers."""
+    v = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     groups, at_once = groups_of(gpu, shape, workload, columns)
-    busy = np.minimum(groups, at_once) * column_of(shape.blocks, columns) / gpu.device.sm_count
+    blocks, wide = column_of(shape.blocks, columns), column_of(shape.columns, columns)
     moved = column_of(shape.step_bytes, columns) / L2_BYTES_PER_CLK
-    wide = column_of(shape.columns, columns)
     products = column_of(shape.row_groups * shape.block_steps, columns) * shape.head_dim / wide
     specials = shape.cell.backward_specials / specials_per_clk(gpu)
-    clks = {
-        "fixed": np.full_like(units, figures["fixed"]),
-        "read": (figures["read"] + busy * figures["crowd"]) * moved,
-        "write": (figures["read"] + busy * figures["crowd"]) * moved,
+    return {
+        "fixed": np.ones_like(wide),
+        "moved": moved,
+        "crowd": np.minimum(groups, at_once) * blocks / gpu.device.sm_count * moved,
         "mma": products * np.maximum(wide / COLUMNS_PER_CLK, LEAST_MMA_CLK),
-        "special": figures["special"] * units * column_of(shape.v["tile_batch"], columns) * specials,
+        "special": v["units"] * v["tile_batch"] * specials,
+        "turns": blocks / v["sources"] - 1,
+        "together": 1 - v["first"],
+        "serial": column_of(shape.items, columns),
+        "products": column_of(shape.own_products, columns),
     }
-    # Parts are written while the next ones are multiplied.
-    overlapped = (clks["write"] ** OVERLAP_EXPONENT + clks["mma"] ** OVERLAP_EXPONENT) ** (1 / OVERLAP_EXPONENT)
-    return clks | {"step": clks["fixed"] + clks["special"] + clks["read"] + overlapped}
+
+
+def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[str, Column]:
+    """Clocks of a step: its parts, and as `step` their sum."""
+    clks = {name: figures[name] * part for name, part in parts.items()}
+    return clks | {"step": sum(clks.values(), np.zeros(1))}
 
 
 class PartialSpec(ManySequencesSpec):
@@ -123,7 +132,8 @@ class PartialSpec(ManySequencesSpec):
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row: steps one after the other, each the latency of its parts."""
         shape = self.shape(workload, {name: Var(name) for name in columns})
-        clks, rounds = step_clk(gpu, shape, workload, columns), rounds_of(gpu, self.cell, workload, columns)
+        clks = step_clk(part_columns(gpu, shape, workload, columns), fitted("partial").figures)
+        rounds = rounds_of(gpu, self.cell, workload, columns)
         scale = rounds * workload.sizes["time"] / clock_hz(gpu)
         groups, _ = groups_of(gpu, shape, workload, columns)
         filled = groups * column_of(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
@@ -132,25 +142,23 @@ class PartialSpec(ManySequencesSpec):
         exchange = np.minimum(clock_hz(gpu) * EXCHANGE_S, clks["fixed"])
         figures: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
         figures["matrix units"] = scale * clks["mma"]
-        figures["L2"] = scale * (clks["read"] + clks["write"])
+        figures["L2"] = scale * (clks["moved"] + clks["crowd"])
         figures["special functions"] = scale * clks["special"]
-        figures["latency"] = scale * (clks["fixed"] - exchange)
+        waited = sum(clks[name] for name in ("turns", "together", "serial", "products"))
+        figures["latency"] = scale * (clks["fixed"] - exchange + waited)
         figures["barrier"] = scale * exchange
         figures["DRAM"] = moved + beside
         return CostColumns(LAUNCH_S * rounds + np.maximum(scale * clks["step"], moved) + beside, figures)
 
-    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """Figures of this GPU that no source states and the model assumes."""
-        note = "a step as counted from the source, with figures of the loop that exchanges gradients of gates"
-        return (*super().assumptions(gpu, workload), note)
-
     def uncalibrated(self) -> str:
-        """Why `auto` does not take it."""
-        return "no loop of it was measured for the model"
+        """Why `auto` does not take it; empty once its figures were fitted."""
+        source = fitted("partial").source
+        return "" if source.startswith("fitted") else f"its loop was not measured for the model: {source}"
 
     def left_out_errors(self) -> tuple[float, float] | None:
-        """None: there is no fit."""
-        return None
+        """Errors of loops of layers outside its fit, for which few were measured."""
+        errors = fitted("partial").left_out
+        return None if errors is None else (errors.median, errors.nine_in_ten)
 
     def backend(self) -> RnnBackend:
         """Pads, launches and crops."""
