@@ -70,7 +70,7 @@ class Row(NamedTuple):
         return f"{self.cell} {heads}{self.units // self.heads}{layers} B{self.batch} T{self.time} {self.dtype}"
 
 
-MANY = ("auto", "cuda", "wgmma", "wgmma_both")
+MANY = ("auto", "cuda", "wgmma", "wgmma_both", "wgmma_partial")
 ROWS = (
     Row("LSTM", 768, 1, 256, 1024, "bf16", backends=MANY, projected=True),
     Row("LSTM", 768, 1, 64, 1024, "bf16", backends=MANY, projected=True),
