@@ -1,12 +1,14 @@
 """Measure backward loops of the kernels for many sequences, each layer's beside the loop of `cuda`; needs a GPU.
 
     python -m benchmarks.rnn.measure_wgmma --gpu h200 --out benchmarks/results/h200/rnn_wgmma_backward.csv
+    python -m benchmarks.rnn.measure_wgmma --gpu h200 --out partial.csv --kernels cuda wgmma_both wgmma_partial --exact
     python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/rnn_wgmma_backward.csv --gpu h200 --direction backward
 
-Of each layer the first configurations of the model are measured, and others that are drawn from the whole space with
-the chance of a tile and a number of units alike. Every loop is checked before: its gradients are those of `cuda` up to
-the rounding of 16 bits. Compiles in `--jobs` processes at first; what the time does not suffice for is told of. The
-columns are those of `rnn_wgmma.csv`.
+Of each layer the best configurations of the model's first shapes (units, sequences, warpgroups) are measured, others of
+the first two, and some of shapes that are drawn from the whole space. Every loop is checked before: its gradients are
+those of `cuda` up to the rounding of 16 bits, and with `--exact` its error beside fp64 over 32 steps is written, as a
+share of the bound of `verify`. Compiles in `--jobs` processes at first; what the time does not suffice for is told of.
+The columns are those of `rnn_wgmma.csv`; loops of another kernel than `wgmma_both` have its name as their kind.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from constrint.kernels.rnn.spec import RnnSpec, workload_of
 from constrint.select import Workload, rank
 from constrint.select.candidate import CompiledKernel, Config
 from constrint.select.spec import KernelSpec
+from constrint.tune.check import Case
 
 COLUMNS = ("kind", "cell", "batch", "time", "heads", "dim", "dtype", "optional", "config", "outcome", "ms", "more")
 TIME = 1024
@@ -37,9 +40,9 @@ LAYERS = (
     ("lstm", 256, 768, "bf16"),
     ("lstm", 64, 768, "bf16"),
     ("lstm", 128, 768, "bf16"),
+    ("lstm", 256, 1024, "bf16"),
     ("lstm", 256, 512, "bf16"),
     ("lstm", 128, 512, "bf16"),
-    ("lstm", 256, 1024, "bf16"),
     ("lstm", 64, 1024, "bf16"),
     ("lstm", 256, 1536, "bf16"),
     ("gru", 256, 768, "bf16"),
@@ -77,28 +80,39 @@ def stored_of(spec: KernelSpec, gpu: GpuModel, workload: Workload, top: int) -> 
     return [one.config for one in rank(spec, gpu, workload, top=top).candidates if one.config["recompute"] == 0]
 
 
-def loops_of(gpu: GpuModel, first: int, drawn: int, seed: int) -> Iterator[Loop]:
+def loops_of(
+    gpu: GpuModel, first: int, drawn: int, seed: int, names: Sequence[str], layers: Sequence[tuple[str, int, int, str]]
+) -> Iterator[Loop]:
     """The loops of every layer: `cuda`'s first, the model's first, and drawn ones."""
     draw = random.Random(seed)
-    for layer in LAYERS:
+    for layer in layers:
         workload = workload_of_layer(layer)
-        for name in ("cuda", "wgmma_both"):
+        for name in names:
             spec = load_spec(f"{layer[0]}-backward.{name}")
             try:
                 configs = stored_of(spec, gpu, workload, 4000)
             except ConstrintError as error:
                 print(f"left out: {name} {layer}: {str(error)[:120]}", flush=True)
                 continue
-            chosen = configs[:1] if name == "cuda" else configs[:first]
-            if name != "cuda":
-                by_shape: dict[tuple[int, int], list[Config]] = {}
-                for config in configs[first:]:
-                    by_shape.setdefault((config["units"], config["tile_batch"]), []).append(config)
-                shapes = sorted(by_shape)
-                chosen = chosen + [
-                    draw.choice(by_shape[shape]) for shape in draw.sample(shapes, min(drawn, len(shapes)))
-                ]
+            chosen = configs[:1] if name == "cuda" else chosen_of(configs, first, drawn, draw)
             yield from (Loop(name, layer, tuple(sorted(config.items()))) for config in chosen)
+
+
+def chosen_of(configs: Sequence[Config], first: int, drawn: int, draw: random.Random) -> list[Config]:
+    """The best of the first shapes, some others of the first two, and some of shapes that are drawn."""
+    by_shape: dict[tuple[int, ...], list[Config]] = {}
+    for config in configs:
+        shape = config["units"], config["tile_batch"], config["depth_groups"]
+        by_shape.setdefault(shape, []).append(config)
+    shapes = list(by_shape)
+    best = [by_shape[shape][0] for shape in shapes[:first]]
+    others = [config for shape in shapes[:2] for config in by_shape[shape][1:]]
+    rest = draw.sample(shapes[first:], min(drawn, len(shapes[first:])))
+    return [
+        *best,
+        *draw.sample(others, min(first, len(others))),
+        *(draw.choice(by_shape[shape]) for shape in sorted(rest)),
+    ]
 
 
 def compiled(gpu: str, loop: Loop) -> CompiledKernel | str:
@@ -118,6 +132,15 @@ class Layer:
         self.inputs: Mapping[str, Any] = spec.inputs(gpu, self.workload, device="cuda")
         self.outputs: Mapping[str, Any] = spec.outputs(gpu, self.workload, self.inputs)
         self.expected: dict[str, Any] = {}
+        self.cases: dict[str, Case] = {}
+
+    def error(self, loop: Loop) -> float:
+        """The largest error of a loop of a few steps beside fp64, over its bound."""
+        spec = spec_of(loop)
+        if loop.name not in self.cases:
+            self.cases[loop.name] = Case(spec, self.gpu, spec.checked_as(self.workload), device="cuda")
+        case = self.cases[loop.name]
+        return case.check(case.launches(dict(loop.config)))
 
     def ms(self, loop: Loop) -> tuple[float, float]:
         """Median milliseconds of a loop's launches, and how far its gradients are from those of the first loop."""
@@ -139,7 +162,9 @@ class Layer:
         return apart if apart == apart else float("inf")
 
 
-def rows(gpu: GpuModel, loops: Sequence[Loop], facts: Sequence[CompiledKernel | str], until: float) -> Iterator[Any]:
+def rows(
+    gpu: GpuModel, loops: Sequence[Loop], facts: Sequence[CompiledKernel | str], until: float, *, is_exact: bool
+) -> Iterator[Any]:
     """A row for every loop that was measured."""
     at: Layer | None = None
     last: tuple[str, int, int, str] | None = None
@@ -149,7 +174,7 @@ def rows(gpu: GpuModel, loops: Sequence[Loop], facts: Sequence[CompiledKernel | 
             print(f"not measured, the time is over: {loop}", flush=True)
             continue
         config = " ".join(f"{name}={value}" for name, value in loop.config)
-        kind = "cuda" if loop.name == "cuda" else "loop"
+        kind = {"wgmma_both": "loop"}.get(loop.name, loop.name)
         row: dict[str, Any] = {"kind": kind, "cell": cell, "batch": batch, "time": TIME, "heads": 1, "dim": dim}
         row |= {"dtype": dtype, "config": "" if kind == "cuda" else config}
         more: dict[str, Any] = {"note": config} if kind == "cuda" else {}
@@ -161,11 +186,12 @@ def rows(gpu: GpuModel, loops: Sequence[Loop], facts: Sequence[CompiledKernel | 
                 at = Layer(gpu, loop.layer)
             assert at is not None
             ms, apart = at.ms(loop)
+            exact = round(at.error(loop), 4) if is_exact else None
         except ConstrintError as error:
             yield row | {"outcome": str(error)[:120]}
             continue
         more |= {"apart": round(apart, 6), "registers": fact.registers_per_thread, "spill_bytes": fact.spill_bytes}
-        more |= {"smem_bytes": fact.smem_bytes}
+        more |= {"smem_bytes": fact.smem_bytes} | ({} if exact is None else {"of_bound": exact})
         yield row | {"outcome": "ok" if apart <= MOST_APART else "wrong", "ms": ms, "more": json.dumps(more)}
 
 
@@ -174,22 +200,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--out", type=Path, help="the table that is written; without it, loops are counted alone")
-    parser.add_argument("--first", type=int, default=4, help="of the model's first configurations of each layer")
+    parser.add_argument("--first", type=int, default=4, help="of the model's first shapes of each layer")
     parser.add_argument("--drawn", type=int, default=8, help="drawn configurations of each layer")
+    parser.add_argument("--kernels", nargs="+", default=["cuda", "wgmma_both"], help="the first one judges the others")
+    parser.add_argument("--layers", type=int, default=len(LAYERS), help="so many of the list")
+    parser.add_argument("--exact", action="store_true", help="compare with fp64, too")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=14, help="processes that compile")
     parser.add_argument("--limit", type=float, default=200.0, help="seconds for everything")
     args = parser.parse_args()
     until, gpu = clock.monotonic() + args.limit, load_gpu(args.gpu)
-    loops = list(loops_of(gpu, args.first, args.drawn, args.seed))
-    print(f"{len(loops)} loops of {len(LAYERS)} layers", flush=True)
+    layers = LAYERS[: args.layers]
+    loops = list(loops_of(gpu, args.first, args.drawn, args.seed, args.kernels, layers))
+    print(f"{len(loops)} loops of {len(layers)} layers", flush=True)
     if args.out is None:
         return
     with ProcessPoolExecutor(args.jobs) as pool:
         facts = list(pool.map(partial(compiled, args.gpu), loops, chunksize=2))
     print(f"compiled, {until - clock.monotonic():.0f} s are left", flush=True)
     with Table(args.out, COLUMNS, described()) as table:
-        for row in rows(gpu, loops, facts, until):
+        for row in rows(gpu, loops, facts, until, is_exact=args.exact):
             print(json.dumps(table.add(**row)), flush=True)
 
 

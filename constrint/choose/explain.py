@@ -12,6 +12,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import DEFAULT_KERNEL, contributor, is_known, load_kernel
 from constrint.model import Problem
 from constrint.select.candidate import Config
+from constrint.select.spec import Operation
 from constrint.select.workload import Workload, workload_of
 
 #: Names under which operations are called, where they are not the operation's own.
@@ -57,7 +58,7 @@ def why(
     # One implementation of an operation that brings its own candidates competes by that operation's rules.
     is_own = bool(base) and contributor(base).__name__ != contributor(operation.name).__name__
     request = Request(
-        base if is_own else operation.name if ":" not in name else operation.implementations[0].full_name,
+        base if is_own else operation.name if ":" not in name else _name_of(operation),
         workload,
         model,
         directions=directions or _directions(base or operation.name),
@@ -65,6 +66,13 @@ def why(
         config=config,
     )
     return explained(with_activation(request, activation))
+
+
+def _name_of(operation: Operation) -> str:
+    """The operation's name where a file names all of its implementations, a cell's say; else that of its first one."""
+    every = load_kernel(operation.name).implementations
+    is_whole = len(every) > 1 and len(every) == len(operation.implementations)
+    return operation.name if is_whole else operation.implementations[0].full_name
 
 
 def _directions(operation: str) -> tuple[str, ...]:

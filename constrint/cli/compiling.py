@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from constrint.cli.run import Progress, Run
+from constrint.errors import UsageError
 from constrint.select.candidate import CompiledKernel
 from constrint.select.compiled import CompileJob, compile_cached, keep, recall
 
@@ -55,9 +56,9 @@ def _compile(jobs: Sequence[CompileJob], run: Run | None, *, is_apart: bool) -> 
     progress = Progress("compiling") if run is None else run.progress
     try:
         is_worth_it = is_apart or (len(jobs) >= MANY and cores > 1)
-        # Other processes find built-in kernels by their names.
-        if is_worth_it and all(one.spec.home.startswith("constrint.") for one in jobs):
-            return _in_processes(jobs, run, progress)
+        names = _names(jobs) if is_worth_it else None
+        if names is not None:
+            return _in_processes(jobs, names, run, progress)
         results: list[CompiledKernel | str] = []
         for done, one in enumerate(jobs):
             if run is not None and run.reason():
@@ -69,11 +70,25 @@ def _compile(jobs: Sequence[CompileJob], run: Run | None, *, is_apart: bool) -> 
         progress.close()
 
 
-def _in_processes(jobs: Sequence[CompileJob], run: Run | None, progress: Progress) -> list[CompiledKernel | str]:
+def _names(jobs: Sequence[CompileJob]) -> list[str] | None:
+    """Names by which other processes find the kernels: built-in ones, and cells of a file; None if one is another's."""
+    from constrint.kernels.registry import importable_name
+
+    if not all(one.spec.home.startswith("constrint.") for one in jobs):
+        return None
+    try:
+        return [importable_name(one.spec) for one in jobs]
+    except UsageError:
+        return None
+
+
+def _in_processes(
+    jobs: Sequence[CompileJob], names: Sequence[str], run: Run | None, progress: Progress
+) -> list[CompiledKernel | str]:
     from constrint.kernels.registry import load_spec
     from constrint.tune import Trial, compile_many
 
-    trials = [Trial(one.spec.full_name, one.workload, dict(one.config)) for one in jobs]
+    trials = [Trial(name, one.workload, dict(one.config)) for name, one in zip(names, jobs, strict=True)]
     results = compile_many(
         load_spec,
         jobs[0].gpu,

@@ -22,7 +22,7 @@ from torch.compiler import is_compiling
 from constrint.flashrnn import checks
 from constrint.flashrnn.observers import may_train, needs_plain_torch
 from constrint.flashrnn.recurrence import RnnOptions, backward_by_operator, recur, trained
-from constrint.flashrnn.sequences import DenseRows
+from constrint.flashrnn.sequences import DenseRows, contiguous
 from constrint.kernels.gemm.backward.run import planned
 from constrint.kernels.gemm.implementations import AUTO
 from constrint.kernels.gemm.linear import recurs
@@ -153,7 +153,7 @@ def _gradients(ctx: Any, of_hidden: Tensor | None, of_end_h: Tensor | None, of_e
     shape: LayerShape = ctx.shape
     kind, options, needs = shape.kind, shape.options, ctx.needs_input_grad
     r = weight_hh.view(*shape.gates, shape.head_dim)
-    of_h = None if of_hidden is None else of_hidden.contiguous().view(states.shape[1:])
+    of_h = None if of_hidden is None else contiguous(of_hidden).view(states.shape[1:])
     slots = None
     if saved is not None:
         only_h = of_end_rest is None
@@ -209,7 +209,7 @@ def _of_projection(
     """Gradients of the rows of x, (B * T, features), and of the weight of a projection."""
     if not (needs_x or needs_weight):
         return None, None
-    number, rows = weight.shape[0], x.reshape(-1, x.shape[-1])
+    number, rows = weight.shape[0], contiguous(x).view(-1, x.shape[-1])
     if is_exact(slots):
         gradient = (slots if slots.shape[2] == kind.num_gates else input_gradient(kind, slots)).reshape(-1, number)
         if recurs(rows, weight, "gradients of a layer"):

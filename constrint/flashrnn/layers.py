@@ -26,7 +26,7 @@ from constrint.flashrnn.libraries.scripting import torch_module
 from constrint.flashrnn.observers import is_exporting_onnx, may_train
 from constrint.flashrnn.parameters import RecurrentParameters
 from constrint.flashrnn.recurrence import Results, RnnOptions, recur, through_operator
-from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip
+from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip, time_first
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.dispatch import AUTO
 from constrint.kernels.rnn.reference import accumulation_dtype
@@ -97,7 +97,7 @@ class Recurrent(RecurrentParameters):
         results = self._by_library(x, batch, time, states, steps, reset)
         if results is None:
             rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset, extra)
-            results = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
+            results = (rows.x if self.batch_first else time_first(rows.x)), last
         output, last = results
         if not is_batched:
             return output.squeeze(batch_dim), self._hidden(tuple(state.squeeze(1) for state in last))

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "constrint.kernels"
 #: Operation where none is named.
 DEFAULT_KERNEL = "gemm"
-_RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "wgmma", "triton", "cudnn", "alternating"))
+_RNN = tuple(
+    f"constrint.kernels.rnn.{name}.spec"
+    for name in ("cuda", "wgmma", "wgmma_partial", "triton", "cudnn", "alternating")
+)
 #: Modules with the implementations of each built-in operation, preferred ones first; each has `SPECS`.
 _MODULES: dict[str, tuple[str, ...]] = {
     "gemm": (

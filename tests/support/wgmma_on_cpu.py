@@ -14,10 +14,13 @@ from torch import Tensor
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import UNWRITTEN
+from constrint.kernels.rnn.generated.cuda import cuda_text
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.wgmma.launch import WgmmaBuild, source_of
 from constrint.kernels.rnn.wgmma.shape import CELLS_SOURCE, SOURCE
+from constrint.kernels.rnn.wgmma_partial import launch as partial
+from constrint.kernels.rnn.wgmma_partial.shape import SOURCE as PARTIAL_SOURCE
 from tests.support.grid import HEADERS, built_on_grid
 
 H200 = load_gpu("h200")
@@ -55,7 +58,7 @@ class Case:
 
     Args:
         cell, batch, time, heads, dim, dtype: The layer.
-        config: The kernel's parameters.
+        config: The kernel's parameters; with `targets` those of the kernel that exchanges partial sums.
         optional: Whether it has initial states, lengths and resets; backward gradients of all states, too.
         direction: "forward" or "backward".
     """
@@ -83,7 +86,7 @@ class Result:
 def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.CDLL:
     """The kernel as a library that can make one of the mistakes, by its number from 1 on."""
     files: dict[str, str] = {}
-    for path in (*SOURCE.iterdir(), *(CELLS_SOURCE / name for name in SHARED)):
+    for path in (*SOURCE.iterdir(), *PARTIAL_SOURCE.iterdir(), *(CELLS_SOURCE / name for name in SHARED)):
         text = path.read_text(encoding="utf-8").replace(SHARED_MEMORY, "")
         switched: dict[str, str] = {}
         for number, mistake in enumerate(mistakes, 1):
@@ -93,14 +96,19 @@ def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.
         for right, either in switched.items():
             text = text.replace(right, either)
         files[path.name] = text
-    files |= {name: (HEADERS / name).read_text(encoding="utf-8") for name in ("ptx.cuh", "instructions.cuh")}
+    files |= {
+        name: (HEADERS / name).read_text(encoding="utf-8") for name in ("ptx.cuh", "instructions.cuh", "whole.cuh")
+    }
+    definition = CELLS[case.cell].definition
+    files["step.cuh"] = "" if definition is None else cuda_text(definition)
     main = "main.cc" if case.direction == "forward" else "backward.cc"
     files["main.cc"] = (HEADERS / main).read_text(encoding="utf-8")
     return built_on_grid(files, _source(case).source.macros, folder)
 
 
 def _source(case: Case) -> WgmmaBuild:
-    return source_of(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items())), case.direction)
+    build = partial.source_of if "targets" in case.config else source_of
+    return build(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items())), case.direction)
 
 
 def run(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result:

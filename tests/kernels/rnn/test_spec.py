@@ -49,7 +49,7 @@ def test_registry_knows_every_cell_in_both_directions() -> None:
         assert load_kernel(name.upper()).name == name
         assert [spec.full_name for spec in load_kernel(name).implementations] == [
             f"{name}.cuda",
-            f"{name}.{'wgmma_both' if name.endswith('-backward') else 'wgmma'}",
+            *([f"{name}.wgmma_both", f"{name}.wgmma_partial"] if name.endswith("-backward") else [f"{name}.wgmma"]),
             f"{name}.triton",
             *([] if name.startswith("slstm") else [f"{name}.cudnn"]),
             f"{name}.alternating",

@@ -15,6 +15,7 @@ from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.rnn.dispatch import decide_for
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
+from constrint.kernels.rnn.wgmma_partial.spec import SPECS as PARTIAL
 from constrint.tune.check import Case
 from tests.support.decisions import choose_kernel
 
@@ -49,7 +50,7 @@ def test_another_implementation_computes_the_gradients() -> None:
     scales = 1.0, 512**-0.5, 0.3
     drawn = [s * torch.randn(shape, generator=draw, device="cuda") for s, shape in zip(scales, shapes, strict=True)]
     found = []
-    for backend in ("cuda", "wgmma", "wgmma_both"):
+    for backend in ("cuda", "wgmma", "wgmma_both", "wgmma_partial"):
         leaves = [x.to(torch.bfloat16).requires_grad_() for x in drawn]
         states = rnn(*leaves, cell="lstm", backend=backend)[0]
         states[0].float().square().mean().backward()  # type: ignore[no-untyped-call]
@@ -70,6 +71,24 @@ def test_the_backward_loop_is_right_and_the_same_each_time(layer: tuple[str, int
     spec = BY_CELL[workload.operation]
     case = Case(spec, gpu, workload, device="cuda")
     for fixed in ({}, {"probe": 0}, {"tile_batch": 32}, {"units": 16, "tile_batch": 64, "window": 16, "chunk": 8}):
+        config = choose_kernel(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
+        launches = case.launches(config)
+        assert case.check(launches) <= 1
+        first = {name: output.clone() for name, output in case.outputs.items()}
+        for _ in range(REPEATS):
+            assert case.check(launches) <= 1
+            assert all(torch.equal(first[name], output) for name, output in case.outputs.items())
+
+
+@pytest.mark.parametrize("layer", [("lstm", 256, 32, 1, 768), ("lstm", 100, 35, 2, 256), ("gru", 64, 13, 1, 256)])
+def test_the_loop_by_partial_sums_is_right_and_the_same_each_time(layer: tuple[str, int, int, int, int]) -> None:
+    cell, *sizes = layer
+    gpu = gpu_of(torch.device("cuda"))
+    assert gpu is not None
+    workload = workload_of(cell, tuple(sizes), "bf16", "backward")  # type: ignore[arg-type]
+    spec = next(spec for spec in PARTIAL if spec.operation == workload.operation)
+    case = Case(spec, gpu, workload, device="cuda")
+    for fixed in ({}, {"first": 0}, {"depth_groups": 2}, {"units": 16, "tile_batch": 32}):
         config = choose_kernel(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
         launches = case.launches(config)
         assert case.check(launches) <= 1

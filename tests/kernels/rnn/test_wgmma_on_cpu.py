@@ -18,6 +18,8 @@ from tests.support.needs import missing_packages
 if missing_packages("torch") or shutil.which("g++") is None:
     pytest.skip("needs torch and g++", allow_module_level=True)
 
+from constrint.kernels.rnn.generated.register import register_cell
+from tests.support.defined_cells import my_gru
 from tests.support.wgmma_on_cpu import Case, Mistake, built, run, run_backward
 
 
@@ -51,6 +53,9 @@ BACKWARD = {
     "states that are four": Case("slstm", 24, 6, 1, 64, "fp16", config(16, 32, 1, 4, 2), False, "backward"),
     "three row groups": Case("elman", 200, 5, 1, 64, "bf16", config(8, 192, 1, 4, 2), True, "backward"),
     "one block for a head": Case("elman_relu", 18, 6, 1, 64, "fp16", config(64, 32, 1, 4, 4), True, "backward"),
+    "a cell that is written in Python": Case(
+        register_cell(my_gru).name, 20, 6, 1, 128, "bf16", config(32, 32, 2, 4, 2), True, "backward"
+    ),
 }
 #: Rounding of states in 16 bits, of which some are beyond 2; those of cells whose states are no tanh grow.
 BOUNDS = {"bf16": 0.02, "fp16": 0.0025}
@@ -78,11 +83,11 @@ MISTAKES = {
 #: Mistakes of the backward kernel.
 BACKWARD_MISTAKES = {
     "words are forgotten before all have read them": Mistake(
-        "backward.cu", "target.forget(step - 2);", "target.forget(step);"
+        "meeting.cuh", "target.forget(step - 2);", "target.forget(step);"
     ),
-    "words are never forgotten": Mistake("backward.cu", "target.forget(step - 2);", ""),
+    "words are never forgotten": Mistake("meeting.cuh", "target.forget(step - 2);", ""),
     "the last product takes the states of the step before": Mistake(
-        "backward.cu", "product(sums, source, step - 1, weights);", "product(sums, source, step - 2, weights);"
+        "meeting.cuh", "product(sums, source, step, weights);", "product(sums, source, step - 1, weights);"
     ),
     "gradients flow through a restart": Mistake(
         "backward.cu", "if (is_on) of[state] = restarts ? 0.0f : d[state];", "if (is_on) of[state] = d[state];"

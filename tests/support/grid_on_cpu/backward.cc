@@ -1,5 +1,11 @@
 // The kernel of `rnn/wgmma/source/backward.cu` on a grid of fibers, right or with a mistake. Gives 1 where its threads waited
 // in vain.
+#include "layout.cuh"
+// The step of a cell that is written in Python.
+#include "step.cuh"
+#ifdef LAYER_TARGETS
+#include "partial.cuh"
+#endif
 #include "backward.cu"
 
 static_assert(kSharedBytes <= fibers::kSharedBytes, "a block has no more shared memory");

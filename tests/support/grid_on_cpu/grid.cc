@@ -43,9 +43,19 @@ void wait(Barrier& barrier, int members) {
 void wait_for_warp() { wait(own().warps[self().thread / 32], 32); }
 void wait_for_group() { wait(own().groups[self().thread / 128], 128); }
 
+static bool has_stores(const Fiber& f) { return !f.stores.empty() || !f.wholes.empty(); }
+static void drain_whole(Fiber& f, size_t picked) {
+  for (size_t i = 0; i <= picked; ++i) {
+    if (f.wholes[i].at != f.wholes[picked].at) continue;
+    std::memcpy(f.wholes[i].at, f.wholes[i].words, 4 * f.wholes[i].number);
+    f.wholes.erase(f.wholes.begin() + i);
+    return;
+  }
+}
 // Lets one store that waits reach memory, the oldest one to its address.
 static void drain_one(Fiber& f) {
-  const size_t picked = random() % f.stores.size();
+  const size_t picked = random() % (f.stores.size() + f.wholes.size());
+  if (picked >= f.stores.size()) return drain_whole(f, picked - f.stores.size());
   for (size_t i = 0; i <= picked; ++i) {
     if (f.stores[i].first != f.stores[picked].first) continue;
     *f.stores[i].first = f.stores[i].second;
@@ -54,7 +64,7 @@ static void drain_one(Fiber& f) {
   }
 }
 void drain(Fiber& f) {
-  while (!f.stores.empty()) drain_one(f);
+  while (has_stores(f)) drain_one(f);
 }
 
 int run_all(void (*body)(), int number, int count, unsigned seed, long long most) {
@@ -91,8 +101,8 @@ int run_all(void (*body)(), int number, int count, unsigned seed, long long most
       const bool sleeps = random() % 4 == 0;
       for (int lane = 0; lane < 32; ++lane) {
         Fiber& f = all[warp * 32 + lane];
-        for (int i = 0; i < 2 && !f.stores.empty() && random() % 3 == 0; ++i) drain_one(f);
-        left |= !f.finished || !f.stores.empty();
+        for (int i = 0; i < 2 && has_stores(f) && random() % 3 == 0; ++i) drain_one(f);
+        left |= !f.finished || has_stores(f);
         if (f.finished || sleeps) continue;
         current = warp * 32 + lane, ++switches;
         if (f.waits_at && f.waits_at->turn == f.turn) continue;

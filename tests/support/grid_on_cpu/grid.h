@@ -64,6 +64,11 @@ struct Pending {  // a matrix instruction that was issued
   unsigned long long columns;
   int adds, group;
 };
+struct WholeStore {  // of a vector that others see whole or not at all
+  unsigned* at;
+  unsigned words[4];
+  int number;
+};
 // A fiber begins by `ucontext`; from then on it is left and gone on with by jumps, which ask nothing of the kernel.
 struct Fiber {
   ucontext_t context;
@@ -73,6 +78,7 @@ struct Fiber {
   int turn = 0;
   int block, thread, groups = 0;
   std::vector<std::pair<unsigned*, unsigned>> stores;
+  std::vector<WholeStore> wholes;
   std::vector<Pending> pending;
 };
 extern std::vector<Fiber> all;

@@ -44,7 +44,9 @@ inline void run_pending(const fibers::Pending& p) {
   }
 }
 
-#ifdef LAYER_BACKWARD
+#ifdef LAYER_TARGETS
+constexpr int kSumsOfThread = LAYER_TARGETS * LAYER_UNITS / 2;
+#elif defined(LAYER_BACKWARD)
 constexpr int kSumsOfThread = LAYER_UNITS / 2;
 #else
 constexpr int kSumsOfThread = GATES * LAYER_UNITS / 2;

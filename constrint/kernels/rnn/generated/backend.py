@@ -24,7 +24,7 @@ from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of,
 from constrint.kernels.rnn.reference import accumulation_dtype
 
 #: Implementations by name; the first one takes what `constrint.choose` decides.
-AUTO, NAMES = "auto", ("cuda", "wgmma", "triton", "alternating")
+AUTO, NAMES = "auto", ("cuda", "wgmma", "wgmma_both", "wgmma_partial", "triton", "alternating")
 
 
 class GeneratedBackend:

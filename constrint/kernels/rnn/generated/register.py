@@ -119,10 +119,13 @@ def specs_of(cell: RecurrentCell, direction: str) -> list[RnnSpec]:
     from constrint.kernels.rnn.alternating.spec import AlternatingSpec
     from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
     from constrint.kernels.rnn.triton.spec import TritonSpec
-    from constrint.kernels.rnn.wgmma.spec import WgmmaSpec
+    from constrint.kernels.rnn.wgmma.spec import WgmmaBothSpec, WgmmaSpec
+    from constrint.kernels.rnn.wgmma_partial.spec import PartialSpec
 
-    forward = [WgmmaSpec(cell, direction)] if direction == "forward" else []
-    return [CudaRnnSpec(cell, direction), *forward, TritonSpec(cell, direction), AlternatingSpec(cell, direction)]
+    many: list[RnnSpec] = [WgmmaSpec(cell, direction)] if direction == "forward" else []
+    if direction == "backward" and not cell.num_params:  # these loops sum no gradients of parameters
+        many = [WgmmaBothSpec(cell, direction), PartialSpec(cell, direction)]
+    return [CudaRnnSpec(cell, direction), *many, TritonSpec(cell, direction), AlternatingSpec(cell, direction)]
 
 
 def _specials(tape: CellTape) -> int:

@@ -5,7 +5,7 @@ The figures are those of `shape.py` and `source/layout.cuh`; the device code is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -120,6 +120,7 @@ def launches_of(
     clip: float = 0.0,
     only_h: bool | None = None,
     scratch: Scratch = TORCH_SCRATCH,
+    build: Callable[..., WgmmaBuild] = source_of,
 ) -> list[Launch]:
     """The launches of one direction; several where blocks that wait for each other would not all be resident.
 
@@ -132,11 +133,12 @@ def launches_of(
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
         scratch: Gives the memory that blocks exchange states through.
+        build: Gives the source of a configuration, with the arguments of `source_of`.
     """
     wx = required(tensors, "wx")
     batch, time, _, heads, dim = wx.shape
     cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
-    built = source_of(cell, dim, workload.dtype, tuple(sorted(config.items())), direction)
+    built = build(cell, dim, workload.dtype, tuple(sorted(config.items())), direction)
     blocks, groups = dim // config["units"], heads * -(-batch // config["tile_batch"])
     at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks)
     exchange = scratch.empty((groups * built.ring_bytes // 4,), torch.int32, wx.device)

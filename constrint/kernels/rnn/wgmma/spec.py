@@ -62,6 +62,7 @@ FIGURES = ("fixed", "read", "crowd", "mma", "chunks", "later_chunks", "refill", 
 _FILES = {
     "forward": Path(__file__).with_name("step.json"),
     "backward": Path(__file__).with_name("step_backward.json"),
+    "partial": Path(__file__).parents[1] / "wgmma_partial" / "step.json",
 }
 
 
@@ -93,7 +94,7 @@ class FittedWgmma(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @cache
 def fitted(direction: str = "forward") -> FittedWgmma:
-    """The contents of a direction's file."""
+    """The contents of a direction's file; `partial` is the backward loop by partial sums."""
     return msgspec.json.decode(_FILES[direction].read_bytes(), type=FittedWgmma)
 
 
@@ -119,7 +120,7 @@ def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
         "refill": refills,
         # The last chunk that arrives is multiplied while nothing else is left to wait for.
         "last": v["chunk"] * shape.columns // COLUMNS_PER_CLK,
-        "special": v["units"] * v["tile_batch"] * specials // _specials_per_clk(gpu),
+        "special": v["units"] * v["tile_batch"] * specials // specials_per_clk(gpu),
         "together": 1 - v["probe"],
     }
 
@@ -127,9 +128,9 @@ def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
 def part_columns(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> dict[str, Column]:
     """The parts of every row; `crowd` is the part `read` times the share of the SMs that read at once."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
-    parts = {name: _column(part, columns) for name, part in step_parts(gpu, shape).items()}
-    groups, at_once = _groups(gpu, shape, workload, columns)
-    busy = np.minimum(groups, at_once) * _column(shape.blocks, columns) / gpu.device.sm_count
+    parts = {name: column_of(part, columns) for name, part in step_parts(gpu, shape).items()}
+    groups, at_once = groups_of(gpu, shape, workload, columns)
+    busy = np.minimum(groups, at_once) * column_of(shape.blocks, columns) / gpu.device.sm_count
     return parts | {"crowd": busy * parts["read"]}
 
 
@@ -145,15 +146,15 @@ def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[
 def rounds_of(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
     """Number of times that the GPU is filled with groups of blocks."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
-    groups, at_once = _groups(gpu, shape, workload, columns)
+    groups, at_once = groups_of(gpu, shape, workload, columns)
     return np.asarray(np.ceil(groups / at_once), dtype=np.float64)
 
 
 def filled_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
     """Seconds of the fill before the loop."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
-    groups, _ = _groups(gpu, shape, workload, columns)
-    return groups * _column(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
+    groups, _ = groups_of(gpu, shape, workload, columns)
+    return groups * column_of(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
 
 
 def moved_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
@@ -214,24 +215,28 @@ def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _groups(gpu: GpuModel, shape: WgmmaLoop, workload: Workload, columns: Columns) -> tuple[Column, Column]:
+def groups_of(gpu: GpuModel, shape: WgmmaLoop, workload: Workload, columns: Columns) -> tuple[Column, Column]:
     """Groups of blocks, and how many of them are resident at once, a block on each SM."""
     tiles = np.ceil(workload.sizes["batch"] / np.asarray(columns["tile_batch"], dtype=np.float64))
-    at_once = np.maximum(1.0, gpu.device.sm_count // _column(shape.blocks, columns))
+    at_once = np.maximum(1.0, gpu.device.sm_count // column_of(shape.blocks, columns))
     return np.asarray(workload.sizes["heads"] * tiles), np.asarray(at_once)
 
 
-def _column(part: Expr, columns: Columns) -> Column:
+def column_of(part: Expr, columns: Columns) -> Column:
+    """The values of an expression in every row."""
     size = len(next(iter(columns.values())))
     return np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
 
 
-def _specials_per_clk(gpu: GpuModel) -> int:
+def specials_per_clk(gpu: GpuModel) -> int:
+    """Special functions of an SM in a clock."""
     return int(assumed.specials_per_clk(gpu).value)
 
 
 #: The kind of matrix instruction that the source is written with.
 INSTRUCTION = "wgmma"
+#: Sources that one direction alone is made of.
+OF_DIRECTION = {"forward": ("forward.cu",), "backward": ("backward.cu", "meeting.cuh")}
 #: Sequences of a block.
 TILES = (64, 128, 32, 16, 48, 96, 192, 256)
 #: Vectors that a thread asks the exchange for at once, and those of them between two waits.
@@ -259,8 +264,9 @@ class ManySequencesSpec(NvrtcSpec):
 
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
-        """The sources, and the headers with the cells."""
-        own = sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh"))
+        """The sources of the direction, and the headers with the cells."""
+        others = OF_DIRECTION["forward" if self.direction == "backward" else "backward"]
+        own = sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh") and path.name not in others)
         return (Path(__file__).with_name("instruction.py"), *own, *(CELLS_SOURCE / name for name in CELLS_FILES))
 
     def shape(self, workload: Workload, v: Vars) -> WgmmaLoop:

@@ -1,10 +1,12 @@
 // The backward time loop of a recurrent layer for many sequences: gradients of the pre-activations of all steps, and of the
-// initial states. As in `forward.cu` weights stay in shared memory, and blocks of a group share a head; what goes through
-// the exchange are the gradients of all gates.
+// initial states. As in `forward.cu` weights stay in shared memory, and blocks of a group share a head.
 //
-// The text of `wgmma` for so many columns stands before this (`instruction.py`).
+// The text of `wgmma` for so many columns stands before this (`instruction.py`). Another implementation puts a header of its
+// own there that says how blocks meet.
 #include "outputs.cuh"
-#include "sums.cuh"
+#ifndef LAYER_TARGETS
+#include "meeting.cuh"
+#endif
 
 // A sequence and how many steps of it count; -1 where there is none.
 struct Row {
@@ -41,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_backward(
     element* grad_slots,                  // (B, T, slots, N, D), written
     float* grad_initial,                  // (S, B, N, D), written
     const int* __restrict__ rows, const int* __restrict__ lengths, const int* __restrict__ reset,
-    uint4* exchange,                      // the ring of `exchange.cuh`, filled with ones
+    uint4* exchange,                      // the memory that blocks meet through, filled with ones
     float clip, int shift_free, int batch, int time, int heads, int first_group,
     long long wx_stride_b, long long wx_stride_t) {
   const int part = blockIdx.x % kBlocks, group = first_group + blockIdx.x / kBlocks, head = group % heads;
@@ -76,9 +78,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_backward(
       }
     }
   }
-  uint4* ring = exchange + static_cast<long long>(group) * RING * kStepVectors;
-  const Source source(ring, tile, depth_group, exists);
-  const Target target(ring, part, tile, depth_group, exists);
+  Meeting meeting(exchange, group, part, tile, depth_group, exists);
 
   Read read[kOwnRows];
   const auto fetch = [&](int t) {
@@ -112,18 +112,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_backward(
   };
   fetch(time - 1);
   __syncthreads();
-  const unsigned long long weights = weight_descriptor(depth_group * kOwnSteps);
+  meeting.begin();
 
   // After the last step comes the product that the initial states get.
 #pragma unroll 1
   for (int step = 0; step <= time; ++step) {
     const int t = time - 1 - step;
     RowSums through = {};
-    if (step > 0) {
-      float sums[kSums];
-      product(sums, source, step - 1, weights);
-      share_sums(sums, through, step % 2, depth_group, tile);
-    }
+    if (step > 0) meeting.gather(step - 1, through);
     unsigned given[kOwnRows][kGiven], slots[kOwnRows][SLOTS][kPairs];
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
@@ -173,11 +169,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_backward(
       }
     }
     if (t < 0) break;
-    target.publish(step, given);
+    meeting.give(step, given);
 
     // What nobody waits for.
-    target.forget(step - 2);
-    if (step % FENCE == 0) fence_of_grid();
+    meeting.after(step);
     fetch(t - 1);
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {

@@ -1,0 +1,1 @@
+"""Backward recurrences of many sequences whose blocks exchange partial sums instead of gates' gradients."""
