@@ -146,7 +146,8 @@ class Projected(nn.Module):
 
     def why(self, _: Tensor) -> Any:
         """The decision."""
-        return flashrnn.rnn.why(self.wx, self.r, self.b, cell=self.cell.name, backend=self.backend)
+        function: Any = flashrnn.rnn
+        return function.why(self.wx, self.r, self.b, cell=self.cell.name, backend=self.backend)
 
 
 class Model(nn.Module):
