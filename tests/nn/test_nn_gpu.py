@@ -22,7 +22,7 @@ from constrint.kernels.gemm.backward.plans import BACKWARD, KEEPS_SUM
 from constrint.kernels.gemm.first_call import plan_of_call
 from constrint.kernels.gemm.gated.passes import GATES, GRADIENTS, gate
 from constrint.kernels.gemm.library.candidates import COMPOSED
-from constrint.kernels.gemm.linear import LINEARS, end_of
+from constrint.kernels.gemm.linear import _RECURRING, LINEARS, end_of
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.trial import trials_are_on
 from constrint.nn.linear import run
@@ -80,6 +80,8 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
     if not (k % 8 or n % 8):
         assert program != COMPOSED, "where rows are aligned, the library adds the bias before it rounds"
     worst: dict[str, float] = {}
+    _RECURRING.clear()
+    LINEARS.clear()  # layers with other activations may have the same product's plan
     first, own = run(x, weight, bias, activation), functional.linear(x, weight, bias)
     assert torch.equal(first, own if activation is None else ACTIVATIONS[activation](own))
     for _ in range(4):  # the first call of a plan, and later ones

@@ -61,7 +61,7 @@ MERGE_S = 5.9e-6
 RUN_CLK, OF_RUN_CLK, OF_ROW_CLK, PANEL_S, FEW_WARPS = 0.377, 1.02, 1.92, 7.9e-6, 1.01
 #: Rows of few patterns: clocks of an SM for an entry and for a row; seconds of a warp for a group of 32 rows, which
 #: waits for x, and for each entry of a row of it.
-PATTERN_CLK, PATTERN_ROW_CLK, PATTERN_GROUP_S, PATTERN_ENTRY_S = 0.326, 0.812, 1.2e-6, 0.0283e-6
+PATTERN_CLK, PATTERN_ROW_CLK, PATTERN_GROUP_S, PATTERN_ENTRY_S = 0.317, 0.814, 1.0e-6, 0.0386e-6
 #: Threads of an SM whose copies fill the memory's latency.
 FULL_THREADS = 4096.0
 #: Bytes of the number of a row's pattern.

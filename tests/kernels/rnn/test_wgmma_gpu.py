@@ -88,7 +88,7 @@ def test_the_loop_by_partial_sums_is_right_and_the_same_each_time(layer: tuple[s
     workload = workload_of(cell, tuple(sizes), "bf16", "backward")  # type: ignore[arg-type]
     spec = next(spec for spec in PARTIAL if spec.operation == workload.operation)
     case = Case(spec, gpu, workload, device="cuda")
-    for fixed in ({}, {"first": 0}, {"depth_groups": 2}, {"units": 16, "tile_batch": 32}):
+    for fixed in ({}, {"first": 0}, {"depth_groups": 2}, {"tile_batch": 32}):
         config = choose_kernel(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
         launches = case.launches(config)
         assert case.check(launches) <= 1

@@ -14,7 +14,7 @@ from torch import Tensor
 from constrint.errors import ConstrintError
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.dispatch import Dispatch, run_decided
-from constrint.kernels.rnn.generated.register import obstacles, register_cell
+from constrint.kernels.rnn.generated.register import obstacles, register_cell, specs_of
 from constrint.kernels.rnn.gradients import stacked_ends
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream
 from constrint.kernels.rnn.language.backends import CellCall, CellGradients, CellResults
@@ -22,6 +22,7 @@ from constrint.kernels.rnn.language.graph import CellDefinition
 from constrint.kernels.rnn.op import last_states
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of, gradients_of_call
 from constrint.kernels.rnn.reference import accumulation_dtype
+from constrint.kernels.rnn.spec import SUFFIX
 
 #: Implementations by name; the first one takes what `constrint.choose` decides.
 AUTO, NAMES = "auto", ("cuda", "wgmma", "wgmma_both", "wgmma_partial", "triton", "alternating")
@@ -43,6 +44,8 @@ class GeneratedBackend:
         reason = obstacle_of(call.cell)
         if reason:
             return reason
+        if self.implementation not in (AUTO, *implementations_of(call.cell)):
+            return f"{self.implementation} sums no gradients of elementwise parameters, which the cell has"
         if call.reset is not None and any(call.cell.initial):
             return "sequences start anew from zeros in fused kernels"
         if call.wx.dtype == torch.float64 and self.implementation not in (AUTO, "alternating"):
@@ -155,6 +158,13 @@ def obstacle_of(cell: CellDefinition) -> str:
         except ConstrintError as error:
             return str(error)
     return reason
+
+
+@lru_cache(maxsize=256)
+def implementations_of(cell: CellDefinition) -> frozenset[str]:
+    """Names of the implementations of a cell that fused kernels can compute."""
+    known = register_cell(cell)
+    return frozenset(spec.name for direction in SUFFIX for spec in specs_of(known, direction))
 
 
 @lru_cache(maxsize=256)
