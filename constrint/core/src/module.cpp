@@ -243,36 +243,58 @@ PyObject* positions_of(const SlabVector<uint16_t>& column, const Axis& axis) {
   return made.release();
 }
 
+// A table: its own variables, their columns of positions, where its groups begin, and per table below it that table's
+// place and the group of every row there.
+PyObject* table_of(const std::vector<int>& variables, PyObject* columns, const std::vector<uint32_t>& starts, PyObject* links) {
+  Ref own(numbers(variables)), begins(bytes_of(starts));
+  return PyTuple_Pack(4, own.get(), columns, begins.get(), links);
+}
+
+template <typename Groups>
+void add_link(const Ref& links, int child, const Groups& groups) {
+  Ref bytes(bytes_of(groups)), entry(Py_BuildValue("(iO)", child, bytes.get()));
+  if (PyList_Append(links.get(), entry.get())) throw PythonError{};
+}
+
 PyObject* tables_of(const Part& part, const std::vector<Axis>& axes) {
   Ref list(PyList_New(0));
   for (const TreeNode& node : part.nodes) {
-    Ref variables(numbers(node.table.variables)), shared(numbers(node.shared)), columns(PyList_New(0));
+    std::vector<int> own;
+    Ref columns(PyList_New(0)), links(PyList_New(0));
     for (size_t c = 0; c < node.table.columns.size(); ++c) {
-      Ref bytes(positions_of(node.table.columns[c], axes[node.table.variables[c]]));
+      const int v = node.table.variables[c];
+      if (std::find(node.shared.begin(), node.shared.end(), v) != node.shared.end()) continue;
+      own.push_back(v);
+      Ref bytes(positions_of(node.table.columns[c], axes[v]));
       if (PyList_Append(columns.get(), bytes.get())) throw PythonError{};
     }
-    Ref entry(Py_BuildValue("(OOniO)", variables.get(), columns.get(), static_cast<Py_ssize_t>(node.table.num_rows),
-                            node.parent, shared.get()));
+    for (size_t c = 0; c < node.children.size(); ++c) add_link(links, node.children[c], node.links[c]);
+    Ref entry(table_of(own, columns.get(), node.starts, links.get()));
     if (PyList_Append(list.get(), entry.get())) throw PythonError{};
   }
   return list.release();
 }
 
-// Per layer its variable, how many states it starts from, and the arcs: from (uint32), place (uint16), to (uint32).
-PyObject* layers_of(const Diagram& diagram) {
+// A table for each layer: arcs are rows, and the states that they leave are groups.
+PyObject* layers_of(const Diagram& diagram, const std::vector<Axis>& axes) {
   Ref list(PyList_New(0));
-  for (const Layer& layer : diagram.layers) {
-    Ref from(bytes_of(layer.from)), places(bytes_of(layer.places)), to(bytes_of(layer.to));
-    Ref entry(Py_BuildValue("(iLOOO)", layer.variable, static_cast<long long>(layer.num_states), from.get(),
-                            places.get(), to.get()));
+  for (size_t level = 0; level < diagram.layers.size(); ++level) {
+    const Layer& layer = diagram.layers[level];
+    std::vector<uint32_t> starts(layer.num_states + 1, 0);
+    for (uint32_t from : layer.from) ++starts[from + 1];
+    for (size_t state = 0; state < layer.num_states; ++state) starts[state + 1] += starts[state];
+    Ref columns(PyList_New(0)), links(PyList_New(0)), places(positions_of(layer.places, axes[layer.variable]));
+    if (PyList_Append(columns.get(), places.get())) throw PythonError{};
+    if (level + 1 < diagram.layers.size()) add_link(links, static_cast<int>(level) + 1, layer.to);
+    Ref entry(table_of({layer.variable}, columns.get(), starts, links.get()));
     if (PyList_Append(list.get(), entry.get())) throw PythonError{};
   }
-  return PyTuple_Pack(1, list.get());
+  return list.release();
 }
 
 PyObject* part_of(const Part& part, const std::vector<Axis>& axes) {
   if (part.free >= 0) return PyLong_FromLong(part.free);
-  return part.diagram ? layers_of(*part.diagram) : tables_of(part, axes);
+  return part.diagram ? layers_of(*part.diagram, axes) : tables_of(part, axes);
 }
 
 PyObject* factors(PyObject*, PyObject* args) {
@@ -434,7 +456,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // Version that constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 12) || constrint::add_launch_functions(module) ||
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 13) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;

@@ -21,8 +21,7 @@ from constrint.solve.incumbents import Incumbents
 from constrint.solve.propagation import propagate
 from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
-from constrint.solve.space.diagram import DiagramLayer, DiagramPart
-from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
+from constrint.solve.space.parts import Factors, FreePart, Part
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
 
@@ -38,7 +37,6 @@ _KINDS: Final[dict[int, np.dtype[Any]]] = {
     4: np.dtype(np.int32),
     8: np.dtype(np.int64),
 }
-_ARC_TYPES: Final = (np.uint32, np.uint16, np.uint32)
 
 
 def factored_space(problem: Problem, limits: Limits | None = None, use_core: bool = True) -> SearchSpace:
@@ -210,23 +208,22 @@ class CompiledFactors(Factors):
     def _part(self, part: Any, sizes: Mapping[str, int]) -> Part:
         if isinstance(part, int):
             return FreePart(self.names[part], sizes[self.names[part]])
-        if isinstance(part, tuple):
-            (layers,) = part
-            return DiagramPart([self._layer(*layer) for layer in layers], sizes)
-        return TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
+        return Tree([self._table(*table, sizes) for table in part], sizes)
 
-    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> DiagramLayer:
-        source, place, target = (np.frombuffer(a, t) for a, t in zip(arcs, _ARC_TYPES, strict=True))
-        return DiagramLayer(self.names[variable], num_states, source, place, target)
-
-    def _node(self, place: int, tables: Sequence[Any], sizes: Mapping[str, int]) -> LinkedTable:
-        variables, columns, num_rows, parent, shared = tables[place]
+    def _table(
+        self,
+        variables: Sequence[int],
+        columns: Sequence[bytearray],
+        starts: bytearray,
+        links: Sequence[tuple[int, bytearray]],
+        sizes: Mapping[str, int],
+    ) -> LinkedTable:
         rows: dict[str, NDArray[Any]] = {}
         for v, column in zip(variables, columns, strict=True):
             name = self.names[v]
             rows[name] = np.frombuffer(column, position_type(sizes[name]))
-        children = [i for i, other in enumerate(tables) if other[3] == place]
-        return LinkedTable(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))
+        groups = {child: np.frombuffer(link, np.uint32) for child, link in links}
+        return LinkedTable(rows, np.frombuffer(starts, np.uint32).astype(np.intp), groups)
 
 
 def _axes(names: Sequence[str], listed: Sequence[tuple[bytearray, bool]]) -> tuple[dict[str, Axis], dict[str, int]]:

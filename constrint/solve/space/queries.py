@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.frames import html_table, library
 from constrint.model.operations import as_int, shown
-from constrint.solve.space.axes import check_listing, combine, places_of
-from constrint.solve.space.parts import Part, TreePart
+from constrint.solve.space.axes import check_listing, places_of
+from constrint.solve.space.parts import Part
+from constrint.solve.space.tree import Tree
 
 if TYPE_CHECKING:
     from constrint.solve.space.axes import AxisLayout
@@ -128,20 +129,15 @@ def _same_part(one: Part, other: Part, mine: AxisLayout, theirs: AxisLayout) -> 
         equal = np.array_equal(a.values, b.values) if hasattr(a, "values") and hasattr(b, "values") else a == b
         if not equal:
             return False
-    if not isinstance(one, TreePart) or not isinstance(other, TreePart):
+    if not isinstance(one, Tree) or not isinstance(other, Tree):
         return type(one) is type(other) and one == other
-    tables = {frozenset(node.rows): node for node in other.tree.nodes}
-    if tables.keys() != {frozenset(node.rows) for node in one.tree.nodes} or len(tables) != len(one.tree.nodes):
-        return False
-    for node in one.tree.nodes:
-        match = tables[frozenset(node.rows)]
-        if node.num_rows != match.num_rows:
-            return False
-        names = sorted(node.rows)
-        both, _ = combine([[t.rows[n] for n in names] for t in (node, match)], [one.tree.sizes[n] for n in names])
-        if not np.array_equal(np.sort(both[0]), np.sort(both[1])):
-            return False
-    return True
+    return len(one.tables) == len(other.tables) and all(
+        x.rows.keys() == y.rows.keys()
+        and np.array_equal(x.starts, y.starts)
+        and all(np.array_equal(x.rows[n], y.rows[n]) for n in x.rows)
+        and all(np.array_equal(link, y.links.get(child)) for child, link in x.links.items())
+        for x, y in zip(one.tables, other.tables, strict=True)
+    )
 
 
 def _holds_all(one: SearchSpace, other: SearchSpace) -> bool:

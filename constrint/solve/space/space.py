@@ -20,8 +20,8 @@ from constrint.model import Domain, Expr, Problem
 from constrint.model.operations import as_int
 from constrint.solve.budget import Limits, SearchStats
 from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, places_of, total_type
-from constrint.solve.space.parts import Factors, Part, TreePart
-from constrint.solve.space.tree import merged
+from constrint.solve.space.parts import Factors, Part
+from constrint.solve.space.tree import Tree, merged
 
 if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
@@ -38,6 +38,7 @@ class SearchSpace:
         problem: The problem.
         factors: The solutions in factored form, excluded ones still in them.
         stats: Work of the search.
+        values_left: Per variable that was narrowed, the values that are left.
         excluded: Solutions removed by `exclude`.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
@@ -58,7 +59,7 @@ class SearchSpace:
         self.factors = factors
         # Finds the space of a changed problem, for the few questions that this one cannot answer.
         self._search = search
-        self._values_left = dict(values_left or {})
+        self.values_left = dict(values_left or {})
         self.excluded = tuple(dict(e) for e in excluded)
         self.gaps = sorted(self._index(e) for e in self.excluded)
         self.size: int = factors.total - len(self.gaps)
@@ -151,11 +152,6 @@ class SearchSpace:
         for gap in self.gaps:
             array = array + (array >= gap)
         return self.layout.assignments(self._positions(array), len(array))
-
-    def taken_with_gaps(self, indices: Sequence[int]) -> list[dict[str, int]]:
-        """The solutions with these indices, excluded ones counted."""
-        wanted = np.array(indices, dtype=total_type(self.factors.total))
-        return dicts_of(self.layout.assignments(self._positions(wanted), len(wanted)), len(wanted))
 
     def _positions(self, indices: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices, excluded ones counted."""
@@ -280,7 +276,7 @@ class SearchSpace:
             values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
             if values is not None and values not in gone:
                 gone.append(values)
-        return self._of(self.factors, self._values_left, gone)
+        return self._of(self.factors, self.values_left, gone)
 
     def best(
         self,
@@ -293,9 +289,8 @@ class SearchSpace:
     ) -> list[Ranked]:
         """The `k` cheapest solutions, cheapest first; those in which the cost has no value are left out.
 
-        By an expression they are found without listing the others. Of equal cost is first what comes first by the
-        positions of the expression's variables on their lists of values, variables in declared order; then what has
-        the smaller index.
+        By an expression they are found without listing the others. Equally cheap ones come in an order that is the same
+        in every run; where more than `k` share the last place, which of them are returned is the search's choice.
 
         Args:
             k: Most solutions to return.
@@ -365,7 +360,7 @@ class SearchSpace:
                 if not at:
                     return self._nothing()
                 positions[name] = np.array(sorted(at))
-        values_left = dict(self._values_left)
+        values_left = dict(self.values_left)
         for name, allowed in values.items():
             values_left[name] = tuple(v for v in values_left.get(name, allowed) if v in allowed)
         if any(name in self.layout.derived for name in values):
@@ -424,7 +419,7 @@ class SearchSpace:
             return solution
         from constrint.solve.space.queries import solution_after
 
-        whole = self._of(self.factors, self._values_left)
+        whole = self._of(self.factors, self.values_left)
         while solution in self.excluded:
             solution = solution_after(whole, solution)
         return solution
@@ -496,8 +491,9 @@ class SearchSpace:
         Cheaper than `project` where one table holds all these variables: its rows are taken as they are.
         """
         for part in () if self.gaps else self.parts or ():
-            if names and isinstance(part, TreePart) and all(n in part.root.rows for n in names):
-                return {n: self.layout.narrow_values(n)[part.root.rows[n]] for n in names}, part.root.num_rows
+            root = part.tables[0] if isinstance(part, Tree) else None
+            if names and root is not None and all(n in root.rows for n in names):
+                return {n: self.layout.narrow_values(n)[root.rows[n]] for n in names}, root.num_rows
         columns, counts = self.project(names)
         return columns, len(counts)
 
