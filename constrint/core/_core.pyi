@@ -64,20 +64,14 @@ def enumerate_by(
 ) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
     """The same, listed in one way: 0 as the work so far says, 1 tables, 2 depth-first search, 3 decision diagrams."""
 
-def evaluate(code: list[int], columns: list[bytes], rows: int) -> bytearray | None:
-    """An encoded expression over int64 columns, its variables; None also where some row has no value."""
-
 def columns(space: Space, rows: int) -> list[tuple[int, bytearray, int]] | None:
     """Per variable the bytes of a value, and in what and from which byte the values of all solutions lie."""
 
 def factors(space: Space) -> tuple[Axes, list[int | list[Table]]] | None:
     """The axes, and the parts: a free variable, or the tables of a tree (those above first) or a diagram's layers."""
 
-def best(model: Model, space: Space, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
-    """Values of an encoded expression's open variables in its best solution; the first of equally good ones."""
-
 def walk(
-    model: Model, max_cells: int, poll: Poll, chosen: Sequence[tuple[int, int]]
+    model: Model, max_cells: int, poll: Poll
 ) -> tuple[str, Walk, list[list[int]], Axes] | tuple[str] | Limit | None:
     """("walk", walk, variables of each component, axes), ("infeasible",) or a limit."""
 

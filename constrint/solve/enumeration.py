@@ -18,7 +18,7 @@ from constrint.solve.backends.backend import Columns, get_backend
 from constrint.solve.backends.native import NATIVE
 from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
-from constrint.solve.engine.compiled import CompiledWalk, factored_space, walk_in_order
+from constrint.solve.engine.compiled import ENGINE, CompiledWalk, factored_space, walk_in_order
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, places_of, position_type
 from constrint.solve.space.parts import Factors, Part
 from constrint.solve.space.space import SearchSpace
@@ -42,7 +42,7 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     started = time.perf_counter()
     columns = get_backend(backend).solutions(problem, limits or Limits())
     factors = _one_table(problem, columns)
-    space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), factored_space)
+    space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), ENGINE)
     return _with_values(space, problem)
 
 

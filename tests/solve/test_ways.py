@@ -15,7 +15,7 @@ from constrint.errors import LimitReachedError
 from constrint.model import Problem, Var, parse
 from constrint.solve import Limits, SearchSpace, brute_force, count, enumerate_space
 from constrint.solve.budget import Budget, SearchStats
-from constrint.solve.engine.compiled import CompiledFactors, core_model, factored_space
+from constrint.solve.engine.compiled import ENGINE, CompiledFactors, core_model
 from constrint.solve.space.tree import Tree
 from tests.support import strategies
 from tests.support.clock import within
@@ -33,7 +33,7 @@ def listed_by(problem: Problem, way: str) -> SearchSpace | None:
     if answer is None:
         return None
     space, counts = (None, ()) if answer[0] == "infeasible" else answer[1:3]
-    return SearchSpace(problem, CompiledFactors(core, problem, space, counts), SearchStats(), factored_space)
+    return SearchSpace(problem, CompiledFactors(core, problem, space, counts), SearchStats(), ENGINE)
 
 
 def check_space(problem: Problem, space: SearchSpace, rng: random.Random) -> None:

@@ -323,81 +323,28 @@ std::vector<Choice> choices_of(PyObject* pairs, const Model& model) {
   return choices;
 }
 
-PyObject* best(PyObject*, PyObject* args) {
-  PyObject *object, *held_space, *code;
-  int maximise;
-  if (!PyArg_ParseTuple(args, "OOOp", &object, &held_space, &code, &maximise)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    SharedModel& shared = held<SharedModel>(object);
-    const Space& space = held<Space>(held_space);
-    Use together(shared.readers, kManyUsers);
-    if (space.axes.size() != shared.model.domains.size()) throw Unsupported{};
-    const std::vector<int64_t> words = integers(code);
-    Allowance allowance(kUnlimited, 0, 0, Py_None);
-    std::vector<Choice> choices = allowance.run([&] {
-      // The expression is no part of the problem.
-      Model model = shared.model;
-      const int expression = number_of_code(model, words);
-      return best_choice(model, space, expression, maximise, allowance.budget);
-    });
-    Ref list(PyList_New(0));
-    for (const Choice& choice : choices) {
-      Ref pair(Py_BuildValue("(iL)", choice.variable, static_cast<long long>(choice.value)));
-      if (PyList_Append(list.get(), pair.get())) throw PythonError{};
-    }
-    return list.release();
-  });
-}
-
-PyObject* evaluate_columns(PyObject*, PyObject* args) {
-  PyObject *code, *columns;
-  long long rows;
-  if (!PyArg_ParseTuple(args, "OOL", &code, &columns, &rows)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    if (!PyList_CheckExact(columns) || rows < 1 || rows > PY_SSIZE_T_MAX / 8) throw Unsupported{};
-    // Another thread may change the list while the lock is given up.
-    Ref kept(PyList_AsTuple(columns));
-    const Py_ssize_t number = PyTuple_Size(kept.get());
-    if (number > kMaxVariables) throw Unsupported{};
-    Model model;
-    std::vector<const int64_t*> data;
-    for (Py_ssize_t i = 0; i < number; ++i) {
-      PyObject* bytes = PyTuple_GetItem(kept.get(), i);
-      if (!PyBytes_Check(bytes) || PyBytes_Size(bytes) != static_cast<Py_ssize_t>(rows * 8)) throw Unsupported{};
-      data.push_back(reinterpret_cast<const int64_t*>(PyBytes_AsString(bytes)));
-      model.domains.emplace_back();
-    }
-    const int expression = number_of_code(model, integers(code));
-    Ref out(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(rows * 8)));
-    int64_t* values = reinterpret_cast<int64_t*>(PyByteArray_AsString(out.get()));
-    Allowance allowance(kUnlimited, 0, 0, Py_None);
-    allowance.run([&] { evaluate(model, expression, data, rows, values, allowance.budget); });
-    return out.release();
-  });
-}
-
 PyObject* walk(PyObject*, PyObject* args) {
-  PyObject *object, *poll, *chosen;
+  PyObject *object, *poll;
   long long cells;
-  if (!PyArg_ParseTuple(args, "OLOO", &object, &cells, &poll, &chosen)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OLO", &object, &cells, &poll)) return nullptr;
   return guarded([&]() -> PyObject* {
     SharedModel& shared = held<SharedModel>(object);
     Use together(shared.readers, kManyUsers);
     const Model& model = shared.model;
-    const std::vector<Choice> choices = choices_of(chosen, model);
     Allowance allowance(cells, 0, 0, poll);
-    Prepared prepared = allowance.run([&] { return prepare(model, allowance.budget, choices); });
+    Prepared prepared = allowance.run([&] { return prepare(model, allowance.budget); });
     if (!prepared.feasible) return Py_BuildValue("(s)", "infeasible");
-    std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}});
+    std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}, {}});
     Py_INCREF(object);
     std::vector<std::vector<int>> found = allowance.run([&] {
       std::vector<std::vector<int>> members = components(model, made->prepared);
       for (const std::vector<int>& group : members) {
         allowance.budget.tick(static_cast<int64_t>(64 * model.nodes.size()));
-        made->walkers.push_back(std::make_unique<OrderedWalk>(model, made->prepared, group));
+        made->walkers.push_back(std::make_unique<DepthFirst>(model, made->prepared, group, DepthFirst::Order::kDeclared));
       }
       return members;
     });
+    made->broken.resize(found.size(), false);
     Ref groups(PyList_New(0));
     for (const std::vector<int>& group : found) {
       Ref members(numbers(group));
@@ -418,9 +365,17 @@ struct OneWalk {
     }
     walker = walk.walkers[static_cast<size_t>(which)].get();
   }
+  // Moves on to the next solution; false when there is none.
+  bool next(Allowance& allowance, size_t which) {
+    if (walk.broken[which]) throw std::logic_error("the walk has ended at a limit; begin a new one");
+    walk.broken[which] = true;
+    const bool found = walker->next(allowance.budget) == DepthFirst::Outcome::kSolution;
+    walk.broken[which] = false;
+    return found;
+  }
   Walk& walk;
   Use alone, together;
-  OrderedWalk* walker;
+  DepthFirst* walker;
 };
 
 PyObject* walk_next(PyObject*, PyObject* args) {
@@ -430,7 +385,7 @@ PyObject* walk_next(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     OneWalk one(object, which);
     Allowance allowance(cells, 0, 0, poll);
-    if (!allowance.run([&] { return one.walker->next(allowance.budget); })) {
+    if (!allowance.run([&] { return one.next(allowance, static_cast<size_t>(which)); })) {
       return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
     }
     Ref found(numbers(one.walker->positions()));
@@ -441,8 +396,6 @@ PyObject* walk_next(PyObject*, PyObject* args) {
 PyMethodDef methods[] = {
     {"read", read, METH_VARARGS, nullptr},          {"build", build, METH_VARARGS, nullptr},
     {"require", require, METH_VARARGS, nullptr},    {"enumerate", enumerate_model, METH_VARARGS, nullptr},
-    {"best", best, METH_VARARGS, nullptr},
-    {"evaluate", evaluate_columns, METH_VARARGS, nullptr},
     {"columns", columns, METH_VARARGS, nullptr},    {"factors", factors, METH_VARARGS, nullptr},
     {"walk", walk, METH_VARARGS, nullptr},          {"walk_next", walk_next, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

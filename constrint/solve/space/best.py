@@ -15,7 +15,6 @@ from constrint.model import Domain, Expr, Problem
 from constrint.model.columns import rows_with_value
 from constrint.model.problem import Objective
 from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.compiled import BranchAndBound, run_within
 from constrint.solve.space.axes import places_of
 
 if TYPE_CHECKING:
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
 
 Cost = Callable[[dict[str, NDArray[Any]]], Any]
 
-#: Combinations of an expression's variables up to which they are listed at once, and after a short search.
+#: Combinations of an expression's variables up to which they are listed at once, and up to which after a short search.
 _FEW_COMBINATIONS: Final = 1 << 12
 _MANY_COMBINATIONS: Final = 1 << 24
-_DECISIONS: Final = 1 << 18
 #: Most solutions that a search is asked for: it keeps those so far in order, one by one.
 _MOST_SEARCHED: Final = 1 << 10
 
@@ -65,18 +63,14 @@ def best_solutions(
 def _by_search(
     space: SearchSpace, k: int, objective: Objective, budget: Budget, *, is_last: bool
 ) -> list[Ranked] | None:
-    """The best by branch and bound on the compiled core; None where it declines, or takes long and is not the last."""
+    """The best by a search; None where there is none that is quick, and it is not the last way."""
     problem = _narrowed(space).with_objectives(objective)
-    search = BranchAndBound.of(problem, budget, k + len(space.gaps))
-    if search is None:
-        return None
     try:
-        search.run(budget, _DECISIONS)
-        if not search.done and not is_last:
-            return None
-        result = run_within(search, budget)
+        result = space.engine.best(problem, k + len(space.gaps), budget, is_last)
     except UndefinedValueError:
         return []
+    if result is None:
+        return None
     if not result.complete:
         budget.check_work()
         raise LimitReachedError(result.message)

@@ -20,25 +20,19 @@ if TYPE_CHECKING:
     from constrint.solve.space.space import SearchSpace
 
 
-def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Neighbours of one assignment after the other, as dictionaries."""
+def neighbours_of(space: SearchSpace, assignment: Mapping[str, int]) -> list[dict[str, int]]:
+    """Neighbours of an assignment, as dictionaries."""
     layout = space.layout
-    rows_of_each = [layout.rows_of([a]) for a in assignments]
-    if layout.derived or any(rows is None for rows in rows_of_each) or any(_off(space, a) for a in assignments):
-        return [n for a in assignments for n in _one_by_one(space, a)]
+    rows = layout.row_of(assignment)
+    if layout.derived or rows is None or any(assignment.get(n) != v for n, v in layout.fixed.items()):
+        return _one_by_one(space, assignment)
     neighbours: list[dict[str, int]] = []
-    for assignment, rows in zip(assignments, rows_of_each, strict=True):
-        allowed = _allowed(space, rows or {})
-        for name in space.names:
-            if name in allowed:
-                positions = np.flatnonzero(allowed[name][0])
-                values = layout.values(name, positions).tolist()
-                neighbours += [{**assignment, name: v} for v in values if v != assignment[name]]
+    allowed = _allowed(space, rows)
+    for name in space.names:
+        if name in allowed:
+            values = layout.values(name, np.flatnonzero(allowed[name][0])).tolist()
+            neighbours += [{**assignment, name: v} for v in values if v != assignment[name]]
     return neighbours
-
-
-def _off(space: SearchSpace, assignment: Mapping[str, int]) -> bool:
-    return any(assignment.get(n) != v for n, v in space.layout.fixed.items())
 
 
 def _one_by_one(space: SearchSpace, values: Mapping[str, int]) -> list[dict[str, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,28 @@ from numpy.typing import NDArray
 from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.operations import as_int
-from constrint.solve.budget import Limits, SearchStats
+from constrint.solve.budget import Budget, Limits, SearchStats
+from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, places_of, total_type
 from constrint.solve.space.parts import Factors, Part
 from constrint.solve.space.tree import Tree, merged
 
 if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
+
+
+class Engine(NamedTuple):
+    """What a space asks the engine that found it.
+
+    Attributes:
+        space: Finds the space of a changed problem.
+        best: Searches for the k best solutions of a problem within a budget; None where it has no quick way to them,
+            unless it is told that there is no other way.
+    """
+
+    space: Callable[[Problem], SearchSpace]
+    best: Callable[[Problem, int, Budget, bool], SearchResult | None]
+
 
 _BATCH: Final = 4096
 # Combinations of its inputs that are tried for the first value of a variable that follows from them.
@@ -40,6 +55,7 @@ class SearchSpace:
         stats: Work of the search.
         values_left: Per variable that was narrowed, the values that are left.
         excluded: Solutions removed by `exclude`.
+        engine: What is asked for the few questions that this space cannot answer.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
     """
@@ -49,7 +65,7 @@ class SearchSpace:
         problem: Problem,
         factors: Factors,
         stats: SearchStats,
-        search: Callable[[Problem], SearchSpace],
+        engine: Engine,
         *,
         values_left: Mapping[str, tuple[int, ...]] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
@@ -57,8 +73,8 @@ class SearchSpace:
         self.problem = problem
         self.stats = stats
         self.factors = factors
-        # Finds the space of a changed problem, for the few questions that this one cannot answer.
-        self._search = search
+        # For the few questions that this space cannot answer.
+        self.engine = engine
         self.values_left = dict(values_left or {})
         self.excluded = tuple(dict(e) for e in excluded)
         self.gaps = sorted(self._index(e) for e in self.excluded)
@@ -255,7 +271,7 @@ class SearchSpace:
         """Index with excluded solutions counted; -1 for what is no solution."""
         if self.parts is None or any(values[n] != v for n, v in self.layout.fixed.items()):
             return -1
-        rows = self.layout.rows_of([values])
+        rows = self.layout.row_of(values)
         if rows is None or not self._follows(values):
             return -1
         index = 0
@@ -381,7 +397,7 @@ class SearchSpace:
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> SearchSpace:
         """A space of the same problem with other solutions."""
-        return SearchSpace(self.problem, factors, self.stats, self._search, values_left=values_left, excluded=excluded)
+        return SearchSpace(self.problem, factors, self.stats, self.engine, values_left=values_left, excluded=excluded)
 
     def _nothing(self) -> SearchSpace:
         return self._of(Factors(self.layout, None))
@@ -394,10 +410,10 @@ class SearchSpace:
             if not left:
                 return self._nothing()
             narrowed = narrowed.with_domain(name, Domain.from_values(left))
-        space = self._search(narrowed)
+        space = self.engine.space(narrowed)
         gone = [e for e in self.excluded if all(e[n] in values for n, values in values_left.items())]
         return SearchSpace(
-            self.problem, space.factors, space.stats, self._search, values_left=values_left, excluded=gone
+            self.problem, space.factors, space.stats, self.engine, values_left=values_left, excluded=gone
         )
 
     def first(self) -> dict[str, int]:
@@ -445,7 +461,7 @@ class SearchSpace:
         from constrint.solve.space.queries import neighbours_of
 
         values = self._checked(assignment)
-        return [n for n in neighbours_of(self, [values]) if n not in self.excluded]
+        return [n for n in neighbours_of(self, values) if n not in self.excluded]
 
     def neighbour_columns(
         self, assignments: Mapping[str, NDArray[Any]]

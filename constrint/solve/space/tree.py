@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,6 @@ class _Found(NamedTuple):
 
 #: Combinations of kept variables per group of a table, their counts, and where each group begins.
 _Message = tuple[Rows, NDArray[Any], NDArray[np.intp]]
-# Solutions that are listed at once.
-_PIECE_ROWS: Final = 1 << 14
 
 
 class Tree:
@@ -123,33 +121,22 @@ class Tree:
         return rows
 
     def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
-        """Values of all solutions in index order, given the values on each variable's axis."""
-        check_listing(self.count, sum(values[name].dtype.itemsize for name in self.names))
-        listed = [{n: values[n][at] for n, at in table.rows.items()} for table in self.tables]
-        if len(listed) == 1:
-            return listed[0]
-        columns = {name: np.empty(self.count, dtype=values[name].dtype) for name in self.names}
-        num_rows, done = self.tables[0].num_rows, 0
-        step = max(1, _PIECE_ROWS * num_rows // self.count)
-        for start in range(0, num_rows, step):
-            piece = self._joined(listed, np.arange(start, min(start + step, num_rows)))
-            end = done + len(next(iter(piece.values())))
-            for name, column in piece.items():
-                columns[name][done:end] = column
-            done = end
-        return columns
+        """Values of all solutions in index order, given the values on each variable's axis.
 
-    def _joined(self, listed: Sequence[Rows], rows: NDArray[np.intp]) -> Rows:
-        """The solutions below some rows of the root."""
-        columns = {name: column[rows] for name, column in listed[0].items()}
-        waiting = {child: link[rows] for child, link in self.tables[0].links.items()}
-        stack = list(reversed(waiting))
+        A value is repeated for every solution that begins with what is chosen so far.
+        """
+        check_listing(self.count, sum(values[name].dtype.itemsize for name in self.names))
+        columns: Rows = {}
+        ends: NDArray[Any] = np.array([self.count])
+        waiting = {0: np.zeros(1, dtype=np.intp)}
+        stack = [0]
         while stack:
-            child = stack.pop()
-            table, groups = self.tables[child], waiting.pop(child)
+            i = stack.pop()
+            table, groups = self.tables[i], waiting.pop(i)
             source, rows = ranges(table.starts[groups], np.diff(table.starts)[groups])
-            columns = {name: column[source] for name, column in columns.items()}
-            columns.update({name: column[rows] for name, column in listed[child].items()})
+            ends = (ends // table.totals[groups])[source] * self._weights(table)[rows]
+            for name, column in table.rows.items():
+                columns[name] = np.repeat(values[name][column[rows]], ends.astype(np.int64, copy=False))
             waiting = {other: at[source] for other, at in waiting.items()}
             waiting.update({below: link[rows] for below, link in table.links.items()})
             stack.extend(reversed(table.links))
@@ -224,6 +211,8 @@ class Tree:
             if names.isdisjoint(table.rows) and messages.keys().isdisjoint(table.links):
                 continue
             columns, counts = self._gathered(i, names, messages)
+            sizes = {**self.sizes, "": len(table.starts) - 1}
+            columns, counts = aggregate({"": columns.pop(""), **columns}, sizes, counts)
             groups = columns.pop("")
             messages[i] = columns, counts, np.searchsorted(groups, np.arange(len(table.starts)))
         columns, counts = self._gathered(0, names, messages)
@@ -234,21 +223,22 @@ class Tree:
         table = self.tables[i]
         below = [child for child in table.links if child in messages]
         counts = self._weights(table, below)
+        columns = {n: column for n, column in table.rows.items() if n in names}
         # Groups are columns, too, until their tables are joined; their names cannot clash.
-        columns: Rows = {"": table.group}
+        if i:
+            columns[""] = table.group
         sizes = {**self.sizes, "": len(table.starts) - 1}
-        columns.update({n: column for n, column in table.rows.items() if n in names})
         for child in below:
             columns[f"#{child}"] = table.links[child]
             sizes[f"#{child}"] = len(self.tables[child].starts) - 1
-        columns, counts = aggregate(columns, sizes, counts)
         for child in below:
+            columns, counts = aggregate(columns, sizes, counts)
             kept, weights, starts = messages.pop(child)
             groups = columns.pop(f"#{child}")
             source, rows = ranges(starts[groups], np.diff(starts)[groups])
             columns = {n: column[source] for n, column in columns.items()}
             columns.update({n: column[rows] for n, column in kept.items()})
-            columns, counts = aggregate(columns, sizes, counts[source] * weights[rows])
+            counts = counts[source] * weights[rows]
         return columns, counts
 
     def first(self, order: Sequence[str]) -> dict[str, int]:
