@@ -22,7 +22,7 @@ from constrint.solve.propagation import propagate
 from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
 from constrint.solve.space.parts import Factors, FreePart, Part
-from constrint.solve.space.space import Engine, SearchSpace
+from constrint.solve.space.space import SearchSpace, SpaceEngine
 from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
@@ -418,4 +418,4 @@ def _best_by_search(problem: Problem, number: int, budget: Budget, is_last: bool
 
 
 #: The native engine, as spaces ask it.
-ENGINE: Final = Engine(factored_space, _best_by_search)
+ENGINE: Final = SpaceEngine(factored_space, _best_by_search)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
 
 
-class Engine(NamedTuple):
-    """What a space asks the engine that found it.
+class SpaceEngine(NamedTuple):
+    """Questions of a space to the engine that found it.
 
     Attributes:
         space: Finds the space of a changed problem.
@@ -55,7 +55,7 @@ class SearchSpace:
         stats: Work of the search.
         values_left: Per variable that was narrowed, the values that are left.
         excluded: Solutions removed by `exclude`.
-        engine: What is asked for the few questions that this space cannot answer.
+        engine: Answers the few questions that this space cannot answer.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
     """
@@ -65,7 +65,7 @@ class SearchSpace:
         problem: Problem,
         factors: Factors,
         stats: SearchStats,
-        engine: Engine,
+        engine: SpaceEngine,
         *,
         values_left: Mapping[str, tuple[int, ...]] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
