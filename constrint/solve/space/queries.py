@@ -129,7 +129,8 @@ def _same_part(one: Part, other: Part, mine: AxisLayout, theirs: AxisLayout) -> 
         x.rows.keys() == y.rows.keys()
         and np.array_equal(x.starts, y.starts)
         and all(np.array_equal(x.rows[n], y.rows[n]) for n in x.rows)
-        and all(np.array_equal(link, y.links.get(child)) for child, link in x.links.items())
+        and x.links.keys() == y.links.keys()
+        and all(np.array_equal(link, y.links[child]) for child, link in x.links.items())
         for x, y in zip(one.tables, other.tables, strict=True)
     )
 
