@@ -108,6 +108,36 @@ def test_best_of_wide_values(scale: int) -> None:
         check(space, expression(text), rng)
 
 
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_best_over_ranges_that_are_too_long_to_list(backend: str) -> None:
+    problem = parse(
+        """
+        var a in -3..99999999999999997
+        var b in -4..99999999999999996
+        var c in -3..1 step 2
+        a divides 267181325549568 and abs(a) <= 10000
+        b divides 69909840 and abs(b) <= 10000
+        """
+    )
+    limits = Limits(max_seconds=5)
+    space = enumerate_space(problem, limits, backend)
+    part = space.restrict(b=range(1, 5001))
+    cost = expression("a - ceildiv(b, a)")
+    costs = costs_of(space, cost, maximise=False)
+    assert min(len(rows) for _, rows in (space.project(["a", "b"]), part.project(["a", "b"]))) > best._FEW_COMBINATIONS
+    tracemalloc.start()
+    try:
+        found = space.best(3, cost, limits=limits)
+        narrowed = part.best(3, cost, limits=limits)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [r.cost for r in found] == costs[:3]
+    assert all(r.config in space for r in found)
+    assert [r.cost for r in narrowed] == costs_of(part, cost, maximise=False)[:3]
+    assert peak < 100 * 2**20
+
+
 def test_best_of_derived_and_fixed_variables() -> None:
     space = enumerate_space(
         parse("var x in 0..9000; var y in 1..40; var z in {7}; x == 3 * y * y - 40 * y + 9; y % 3 != 1")

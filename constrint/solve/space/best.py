@@ -74,18 +74,22 @@ def _by_search(
     if not result.complete:
         budget.check_work()
         raise LimitReachedError(result.message)
-    place = {name: {v: at for at, v in enumerate(d)} for name, d in problem.variables.items()}
     ranked = [Ranked(objective.expr.value(a), a) for a in result.assignments if a not in space.excluded]
-    sign = -1 if objective.maximise else 1
-    return sorted(ranked, key=lambda r: (sign * r.cost, [place[n][v] for n, v in r.config.items()]))[:k]
+    columns = {name: np.array([r.config[name] for r in ranked], dtype=object) for name in problem.names}
+    places = [places_of(domain, columns[name]).tolist() for name, domain in problem.variables.items()]
+    costs = [-r.cost if objective.maximise else r.cost for r in ranked]
+    order = sorted(range(len(ranked)), key=lambda at: (costs[at], [column[at] for column in places]))
+    return [ranked[at] for at in order[:k]]
 
 
 def _narrowed(space: SearchSpace) -> Problem:
     """The problem of a space, excluded solutions still in it."""
     problem = space.problem.without_objective()
     for name, values in space.values_left.items():
-        left = frozenset(values)
-        problem = problem.with_domain(name, Domain.from_values([v for v in problem.variables[name] if v in left]))
+        domain, left = problem.variables[name], frozenset(values)
+        # A range may be too long to go through.
+        kept = [v for v in sorted(left) if v in domain] if domain.listed is None else [v for v in domain if v in left]
+        problem = problem.with_domain(name, Domain.from_values(kept))
     return problem
 
 
