@@ -388,6 +388,6 @@ def _violating(problem: Problem, constraint: Constraint, product: int, budget: B
     for name, domain in problem.variables.items():
         if name in constraint.variables:
             alone.declare(name, domain)
-    alone.add(constraint)
+    alone.add(constraint, kind=CERTAIN)
     own = alone.num_combinations
     return (own - _counted(alone, budget)) * (product // own)
