@@ -297,6 +297,10 @@ def _phrase(name: str, fitting: Sequence[Any], domain: Domain, value: Any) -> st
     return f"{name} in {{{', '.join(map(str, nearest))}{more}}}"
 
 
+# Most combinations of one rule that are counted: a longer count would leave no time for the other rules.
+_MAX_CELLS: Final = 1 << 32
+
+
 @dataclass(frozen=True, eq=False)
 class RulePruning:
     """Number of combinations that one constraint removes.
@@ -390,4 +394,8 @@ def _violating(problem: Problem, constraint: Constraint, product: int, budget: B
             alone.declare(name, domain)
     alone.add(constraint, kind=CERTAIN)
     own = alone.num_combinations
+    if own > _MAX_CELLS:
+        raise LimitReachedError(
+            f"{constraint} links {own} combinations; at most {_MAX_CELLS} are counted. Narrow its variables."
+        )
     return (own - _counted(alone, budget)) * (product // own)
