@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final
 
 # An extension that was built from other sources (an old editable install) is not used: install again.
-INTERFACE: Final = 12
+INTERFACE: Final = 13
 
 
 def _loaded() -> ModuleType | None:

@@ -22,11 +22,9 @@ BestSearch = object
 Poll = Callable[[int, bool], object] | None
 # Per variable the values that are left (int64), and whether there is only one.
 Axes = list[tuple[bytearray, bool]]
-# Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables
-# shared with it.
-Table = tuple[list[int], list[bytearray], int, int, list[int]]
-# A variable, how many states its layer starts from, and the arcs: source (uint32), position (uint16), target (uint32).
-Layer = tuple[int, int, bytearray, bytearray, bytearray]
+# Variables that no table above has, their columns of positions (uint8 up to 256 values, else uint16), where each group
+# of rows begins and the last ends (uint32), and per table below its place and the group that every row takes (uint32).
+Table = tuple[list[int], list[bytearray], bytearray, list[tuple[int, bytearray]]]
 # The GPU's driver, a kernel's launches, and the plans of an operation.
 Driver = object
 Plan = object
@@ -66,20 +64,14 @@ def enumerate_by(
 ) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
     """The same, listed in one way: 0 as the work so far says, 1 tables, 2 depth-first search, 3 decision diagrams."""
 
-def evaluate(code: list[int], columns: list[bytes], rows: int) -> bytearray | None:
-    """An encoded expression over int64 columns, its variables; None also where some row has no value."""
-
 def columns(space: Space, rows: int) -> list[tuple[int, bytearray, int]] | None:
     """Per variable the bytes of a value, and in what and from which byte the values of all solutions lie."""
 
-def factors(space: Space) -> tuple[Axes, list[int | list[Table] | tuple[list[Layer]]]] | None:
-    """The axes, and the parts: a free variable, the tables of a tree (parents before children) or a diagram."""
-
-def best(model: Model, space: Space, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
-    """Values of an encoded expression's open variables in its best solution; the first of equally good ones."""
+def factors(space: Space) -> tuple[Axes, list[int | list[Table]]] | None:
+    """The axes, and the parts: a free variable, or the tables of a tree (those above first) or a diagram's layers."""
 
 def walk(
-    model: Model, max_cells: int, poll: Poll, chosen: Sequence[tuple[int, int]]
+    model: Model, max_cells: int, poll: Poll
 ) -> tuple[str, Walk, list[list[int]], Axes] | tuple[str] | Limit | None:
     """("walk", walk, variables of each component, axes), ("infeasible",) or a limit."""
 

@@ -16,19 +16,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
 from constrint.model import operations
-from constrint.model.encode import encode_expression
 from constrint.model.expr import Calculation, Const, Expr, Truth, Var
 from constrint.model.logic import Element
 from constrint.model.operations import BINARY, TABLE, UNARY, Interval, fold
 from constrint.model.table import InTable, RowIndex
 
 BoolArray = NDArray[np.bool_]
-# Encoding a shorter expression takes as long as evaluating it with numpy.
-_WORTH_ENCODING: Final = 30
 # First batch of rows of Python integers; doubled while a batch takes less than `_SHORT_SECONDS`.
 _FEW_ROWS: Final = 8
 # Integers that are read between two looks at the clock.
@@ -423,29 +419,8 @@ def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dic
         raise UsageError(f"the columns must have one length, got {listed}.") from None
 
 
-def _by_core(expr: Calculation, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
-    """Evaluates a long expression over int64 columns in the compiled core; None where the core declines."""
-    if compiled is None or not expr.variables <= columns.keys():
-        return None
-    names = sorted(expr.variables)
-    arrays = [np.asarray(columns[name]) for name in names]
-    shape = arrays[0].shape if arrays else ()
-    if any(a.dtype.kind != "i" or a.shape != shape for a in arrays) or len(shape) != 1 or not shape[0]:
-        return None
-    if any(np.shape(c) != shape for c in columns.values()):
-        return None
-    if expr.code is None:
-        expr.code = encode_expression(expr, {name: place for place, name in enumerate(names)})
-    data = compiled.evaluate(expr.code, [a.astype(np.int64, copy=False).tobytes() for a in arrays], shape[0])
-    return None if data is None else np.frombuffer(data, np.int64)
-
-
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
     """Values of an expression in every row; see `Expr.columns`."""
-    if isinstance(expr, Calculation) and expr.size >= _WORTH_ENCODING:
-        by_core = _by_core(expr, columns)
-        if by_core is not None:
-            return by_core
     taken, shape = _taken(columns, expr.variables)
     if 0 in shape:
         return np.zeros(shape, dtype=np.int64)

@@ -371,13 +371,10 @@ class Const(Expr):
 class Calculation(Expr):
     """An operation on expressions; `op` is the name of one in `operations.TABLE`."""
 
-    __slots__ = ("_args", "code", "op")
-
-    #: The compiled core's form over the variables in sorted order, built at its first use.
-    code: list[int] | None
+    __slots__ = ("_args", "op")
 
     def __init__(self, op: str, args: tuple[Expr, ...]) -> None:
-        self.op, self._args, self.code = op, args, None
+        self.op, self._args = op, args
         self.measure(args)
         self.named = any(a.named for a in args)
 

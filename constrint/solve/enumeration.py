@@ -18,11 +18,11 @@ from constrint.solve.backends.backend import Columns, get_backend
 from constrint.solve.backends.native import NATIVE
 from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
-from constrint.solve.engine.compiled import CompiledWalk, factored_space, walk_in_order
-from constrint.solve.space.axes import Axis, AxisLayout, axis_of, position_type
-from constrint.solve.space.parts import Factors, Part, TreePart
+from constrint.solve.engine.compiled import ENGINE, CompiledWalk, factored_space, walk_in_order
+from constrint.solve.space.axes import Axis, AxisLayout, axis_of, places_of, position_type
+from constrint.solve.space.parts import Factors, Part
 from constrint.solve.space.space import SearchSpace
-from constrint.solve.space.tree import LinkedTable, Tree
+from constrint.solve.space.tree import Tree, one_table
 
 
 def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str = "native") -> SearchSpace:
@@ -42,7 +42,7 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     started = time.perf_counter()
     columns = get_backend(backend).solutions(problem, limits or Limits())
     factors = _one_table(problem, columns)
-    space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), factored_space)
+    space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), ENGINE)
     return _with_values(space, problem)
 
 
@@ -75,22 +75,21 @@ def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dic
 
 
 def _one_table(problem: Problem, columns: Columns) -> Factors:
-    """Keeps listed solutions as one table."""
+    """Keeps listed solutions as one table, in declared order."""
     num_rows = len(next(iter(columns.values()))) if columns else 0
     axes: dict[str, Axis] = {}
     rows: dict[str, NDArray[Any]] = {}
     for name, column in columns.items():
-        values, at = np.unique(column, return_inverse=True)
         # The axis keeps the order of preference, the order in which the values were given.
-        listed = problem.variables[name].listed
-        place = {v: i for i, v in enumerate(listed)} if listed is not None else {}
-        order = np.argsort([place[v] for v in values.tolist()]) if place else np.arange(len(values))
-        axes[name] = axis_of(values[order])
-        rows[name] = np.argsort(order)[at.reshape(-1)].astype(position_type(max(1, len(values))))
+        ranks = places_of(problem.variables[name], column)
+        _, first, at = np.unique(ranks, return_index=True, return_inverse=True)
+        axes[name] = axis_of(column[first])
+        rows[name] = at.reshape(-1).astype(position_type(max(1, len(first))))
     parts: tuple[Part, ...] | None = None
     if num_rows:
-        tree = Tree([LinkedTable(rows, num_rows, -1, [], ())], {n: len(axis) for n, axis in axes.items()})
-        parts = (TreePart(tree),)
+        order = np.lexsort([rows[n] for n in reversed(problem.names)])
+        table = one_table({n: at[order] for n, at in rows.items()}, num_rows)
+        parts = (Tree([table], {n: len(axis) for n, axis in axes.items()}),)
     elif not problem.variables and all(c.holds({}) for c in problem.constraints):
         parts = ()
     return Factors(AxisLayout(problem.names, {**axes}, {}), parts)

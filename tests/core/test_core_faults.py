@@ -60,7 +60,6 @@ def test_malformed_encodings_are_declined(words: list[int]) -> None:
     model = compiled.build(ONE, [])
     assert compiled.require(model, words) is None
     assert compiled.enumerate(model, 100, 100, 0, None)[2] == [3]
-    assert compiled.evaluate(words, [bytes(8)], 1) is None
 
 
 def test_a_conjunction_that_stands_in_itself_many_times_is_required_once() -> None:
@@ -78,7 +77,7 @@ def made() -> tuple[Any, Any, Any]:
     problem = parse("var x in 1..9; var y in 1..9; x * y <= 20")
     model = compiled.build([list(range(1, 10))] * 2, [encode_all(problem.constraints, {"x": 0, "y": 1})])
     answer = compiled.enumerate(model, 1000, 1000, 0, None)
-    walk = compiled.walk(model, 1000, None, [])
+    walk = compiled.walk(model, 1000, None)
     assert answer is not None
     assert walk is not None
     assert math.prod(answer[2]) == 42
@@ -94,20 +93,11 @@ def test_arguments_that_do_not_belong_together_are_refused() -> None:
     for component in (-1, 1, 99, 2**40):
         with pytest.raises(IndexError):
             core.walk_next(walk, component, 100, None)
-    assert core.walk(model, 100, None, 7) is None
-    assert core.walk(model, 100, None, [(2, 1)]) is None
-    assert core.walk(model, 100, None, [(-1, 1)]) is None
     assert core.read({"a": [1]}, [], []) is None
     with pytest.raises(TypeError, match="poll"):
         core.enumerate(model, 100, 100, 0, 3)
     with pytest.raises(ValueError, match="PyCapsule"):
         core.columns(model, 42)
-    expr = [*VAR, code("abs"), 1, 0]
-    other = core.enumerate(core.build(ONE, []), 100, 100, 0, None)[1]
-    assert core.best(model, other, expr, True) is None
-    assert core.evaluate(expr, [bytes(8)] * 400, 1) is None
-    assert core.evaluate(expr, [b""], 2**61) is None
-    assert core.evaluate(expr, [bytes(8)], 0) is None
 
 
 def test_what_is_being_used_is_not_changed_under_the_call() -> None:
@@ -127,7 +117,6 @@ def test_what_is_being_used_is_not_changed_under_the_call() -> None:
         core.build([list(range(1, 4000))] * 3, [[*big[0], *big[1], code("mul"), 2, 0, *big[2], code("<"), 2, 0]]),
         10,
         None,
-        [],
     )[1]
     for _ in range(10):
         core.walk_next(walk, 0, 100_000, None)

@@ -134,9 +134,8 @@ def test_branch_and_bound_needs_no_tables(data: st.DataObject) -> None:
     problem = with_objectives(data)
     expected = ranked(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "_MANY", 0)
+        patch.setattr(native, "_FIRST_DECISIONS", 1)
         patch.setattr(native, "_TABLE_CELLS", 0)
-        patch.setattr(native, "_FEW_CELLS", 0)
         if not expected:
             return
         hint = {n: data.draw(st.sampled_from([*d, 99])) for n, d in problem.variables.items()}
@@ -244,9 +243,7 @@ def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
     expected = ranked(problem)
     nodes = data.draw(st.integers(1, 6))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "_MANY", 1 << 99)
         patch.setattr(native, "_TABLE_CELLS", 0)
-        patch.setattr(native, "_FEW_CELLS", 0)
         try:
             answer = solve(problem, Limits(max_nodes=nodes), "native")
         except UndefinedValueError:

@@ -14,9 +14,8 @@ from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, brute_force, count, enumerate_space
 from constrint.solve.budget import available_bytes
-from constrint.solve.engine import factored as enumeration
+from constrint.solve.engine import factored
 from constrint.solve.engine import prepare as preparation
-from constrint.solve.engine import tables
 from constrint.solve.space import axes
 from tests.support import strategies
 
@@ -30,16 +29,14 @@ def space_file(name: str) -> Problem:
 
 @pytest.fixture(
     scope="module",
-    params=[{}, {"one_table": 0}, {"one_table": 0, "small": 0, "grid": 8, "chunk": 16}],
-    ids=["as shipped", "always a tree", "propagated, in pieces"],
+    params=[{}, {"small": 0, "piece": 16}],
+    ids=["as shipped", "propagated, in pieces"],
 )
 def paths(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs the tests through every path of the solver by moving its thresholds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(enumeration, "ONE_TABLE", request.param.get("one_table", enumeration.ONE_TABLE))
         patch.setattr(preparation, "SMALL", request.param.get("small", preparation.SMALL))
-        patch.setattr(tables, "GRID_CELLS", request.param.get("grid", tables.GRID_CELLS))
-        patch.setattr(tables, "CHUNK_CELLS", request.param.get("chunk", tables.CHUNK_CELLS))
+        patch.setattr(factored, "_PIECE_CELLS", request.param.get("piece", factored._PIECE_CELLS))
         yield
 
 

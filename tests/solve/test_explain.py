@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from constrint.errors import UsageError
 from constrint.model import Problem, Var, all_of, const, divides, is_in, parse
-from constrint.solve import ConflictMember, Limits, brute_force, count, minimal_conflict, pruning, relaxations, solve
+from constrint.solve import (
+    ConflictMember,
+    Limits,
+    brute_force,
+    count,
+    minimal_conflict,
+    pruning,
+    relaxations,
+    solve,
+    would_remove,
+)
 from constrint.solve.explain.reduction import widened
 from tests.support import strategies
 
@@ -169,6 +179,21 @@ def test_pruning_counts_large_scopes_in_pieces() -> None:
     holding = sum(1 for z in range(1, 6) for x in range(1, 100) if 1 <= 100 - z - x <= 2000)
     assert first.removes_alone == 2000 * 2000 * 5 - holding
     assert second.removes_alone == 2000 * 2000 * 2
+
+
+def test_what_an_estimated_rule_would_remove_equals_brute_force() -> None:
+    problem = parse("var x in 1..6; var y in 1..4; var z in 1..3; x + y <= 8")
+    x, y = Var("x"), Var("y")
+    problem.add(x * y <= 6, kind="estimated")
+    problem.add(x != 2, kind="estimated")
+    everything = brute_force(without_rules(problem))
+    solutions = brute_force(problem)
+    measured = would_remove(problem)
+    assert [r.constraint for r in measured] == list(problem.estimates)
+    for rule in measured:
+        assert rule.removes_alone == sum(not rule.constraint.holds(a) for a in everything) > 0
+        assert rule.removes_only == sum(not rule.constraint.holds(a) for a in solutions) > 0
+    assert [r.removes_alone for r in measured] != [r.removes_only for r in measured]
 
 
 def test_measured_rules_can_be_compared() -> None:

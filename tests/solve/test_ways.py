@@ -15,8 +15,8 @@ from constrint.errors import LimitReachedError
 from constrint.model import Problem, Var, parse
 from constrint.solve import Limits, SearchSpace, brute_force, count, enumerate_space
 from constrint.solve.budget import Budget, SearchStats
-from constrint.solve.engine.compiled import CompiledFactors, core_model, factored_space
-from constrint.solve.space.diagram import DiagramPart
+from constrint.solve.engine.compiled import ENGINE, CompiledFactors, core_model
+from constrint.solve.space.tree import Tree
 from tests.support import strategies
 from tests.support.clock import within
 from tests.support.puzzles import SUDOKUS, bits, pigeonholes, sudoku
@@ -33,7 +33,7 @@ def listed_by(problem: Problem, way: str) -> SearchSpace | None:
     if answer is None:
         return None
     space, counts = (None, ()) if answer[0] == "infeasible" else answer[1:3]
-    return SearchSpace(problem, CompiledFactors(core, problem, space, counts), SearchStats(), factored_space)
+    return SearchSpace(problem, CompiledFactors(core, problem, space, counts), SearchStats(), ENGINE)
 
 
 def check_space(problem: Problem, space: SearchSpace, rng: random.Random) -> None:
@@ -132,8 +132,8 @@ def test_a_bounded_sum_is_counted_without_a_list(number: int) -> None:
     assert space.stats.rows < 2000
     if number == 200:
         (part,) = space.parts or ()
-        assert isinstance(part, DiagramPart)
-        assert sum(layer.num_states for layer in part.layers) == 791
+        assert isinstance(part, Tree)
+        assert sum(len(table.starts) - 1 for table in part.tables) == 791
     last = space[space.size - 1]
     assert sum(last.values()) <= 3
     assert space.contains(last)

@@ -243,36 +243,58 @@ PyObject* positions_of(const SlabVector<uint16_t>& column, const Axis& axis) {
   return made.release();
 }
 
+// A table: its own variables, their columns of positions, where its groups begin, and per table below it that table's
+// place and the group of every row there.
+PyObject* table_of(const std::vector<int>& variables, PyObject* columns, const std::vector<uint32_t>& starts, PyObject* links) {
+  Ref own(numbers(variables)), begins(bytes_of(starts));
+  return PyTuple_Pack(4, own.get(), columns, begins.get(), links);
+}
+
+template <typename Groups>
+void add_link(const Ref& links, int child, const Groups& groups) {
+  Ref bytes(bytes_of(groups)), entry(Py_BuildValue("(iO)", child, bytes.get()));
+  if (PyList_Append(links.get(), entry.get())) throw PythonError{};
+}
+
 PyObject* tables_of(const Part& part, const std::vector<Axis>& axes) {
   Ref list(PyList_New(0));
   for (const TreeNode& node : part.nodes) {
-    Ref variables(numbers(node.table.variables)), shared(numbers(node.shared)), columns(PyList_New(0));
+    std::vector<int> own;
+    Ref columns(PyList_New(0)), links(PyList_New(0));
     for (size_t c = 0; c < node.table.columns.size(); ++c) {
-      Ref bytes(positions_of(node.table.columns[c], axes[node.table.variables[c]]));
+      const int v = node.table.variables[c];
+      if (std::find(node.shared.begin(), node.shared.end(), v) != node.shared.end()) continue;
+      own.push_back(v);
+      Ref bytes(positions_of(node.table.columns[c], axes[v]));
       if (PyList_Append(columns.get(), bytes.get())) throw PythonError{};
     }
-    Ref entry(Py_BuildValue("(OOniO)", variables.get(), columns.get(), static_cast<Py_ssize_t>(node.table.num_rows),
-                            node.parent, shared.get()));
+    for (size_t c = 0; c < node.children.size(); ++c) add_link(links, node.children[c], node.links[c]);
+    Ref entry(table_of(own, columns.get(), node.starts, links.get()));
     if (PyList_Append(list.get(), entry.get())) throw PythonError{};
   }
   return list.release();
 }
 
-// Per layer its variable, how many states it starts from, and the arcs: from (uint32), place (uint16), to (uint32).
-PyObject* layers_of(const Diagram& diagram) {
+// A table for each layer: arcs are rows, and the states that they leave are groups.
+PyObject* layers_of(const Diagram& diagram, const std::vector<Axis>& axes) {
   Ref list(PyList_New(0));
-  for (const Layer& layer : diagram.layers) {
-    Ref from(bytes_of(layer.from)), places(bytes_of(layer.places)), to(bytes_of(layer.to));
-    Ref entry(Py_BuildValue("(iLOOO)", layer.variable, static_cast<long long>(layer.num_states), from.get(),
-                            places.get(), to.get()));
+  for (size_t level = 0; level < diagram.layers.size(); ++level) {
+    const Layer& layer = diagram.layers[level];
+    std::vector<uint32_t> starts(layer.num_states + 1, 0);
+    for (uint32_t from : layer.from) ++starts[from + 1];
+    for (size_t state = 0; state < layer.num_states; ++state) starts[state + 1] += starts[state];
+    Ref columns(PyList_New(0)), links(PyList_New(0)), places(positions_of(layer.places, axes[layer.variable]));
+    if (PyList_Append(columns.get(), places.get())) throw PythonError{};
+    if (level + 1 < diagram.layers.size()) add_link(links, static_cast<int>(level) + 1, layer.to);
+    Ref entry(table_of({layer.variable}, columns.get(), starts, links.get()));
     if (PyList_Append(list.get(), entry.get())) throw PythonError{};
   }
-  return PyTuple_Pack(1, list.get());
+  return list.release();
 }
 
 PyObject* part_of(const Part& part, const std::vector<Axis>& axes) {
   if (part.free >= 0) return PyLong_FromLong(part.free);
-  return part.diagram ? layers_of(*part.diagram) : tables_of(part, axes);
+  return part.diagram ? layers_of(*part.diagram, axes) : tables_of(part, axes);
 }
 
 PyObject* factors(PyObject*, PyObject* args) {
@@ -301,81 +323,28 @@ std::vector<Choice> choices_of(PyObject* pairs, const Model& model) {
   return choices;
 }
 
-PyObject* best(PyObject*, PyObject* args) {
-  PyObject *object, *held_space, *code;
-  int maximise;
-  if (!PyArg_ParseTuple(args, "OOOp", &object, &held_space, &code, &maximise)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    SharedModel& shared = held<SharedModel>(object);
-    const Space& space = held<Space>(held_space);
-    Use together(shared.readers, kManyUsers);
-    if (space.axes.size() != shared.model.domains.size()) throw Unsupported{};
-    const std::vector<int64_t> words = integers(code);
-    Allowance allowance(kUnlimited, 0, 0, Py_None);
-    std::vector<Choice> choices = allowance.run([&] {
-      // The expression is no part of the problem.
-      Model model = shared.model;
-      const int expression = number_of_code(model, words);
-      return best_choice(model, space, expression, maximise, allowance.budget);
-    });
-    Ref list(PyList_New(0));
-    for (const Choice& choice : choices) {
-      Ref pair(Py_BuildValue("(iL)", choice.variable, static_cast<long long>(choice.value)));
-      if (PyList_Append(list.get(), pair.get())) throw PythonError{};
-    }
-    return list.release();
-  });
-}
-
-PyObject* evaluate_columns(PyObject*, PyObject* args) {
-  PyObject *code, *columns;
-  long long rows;
-  if (!PyArg_ParseTuple(args, "OOL", &code, &columns, &rows)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    if (!PyList_CheckExact(columns) || rows < 1 || rows > PY_SSIZE_T_MAX / 8) throw Unsupported{};
-    // Another thread may change the list while the lock is given up.
-    Ref kept(PyList_AsTuple(columns));
-    const Py_ssize_t number = PyTuple_Size(kept.get());
-    if (number > kMaxVariables) throw Unsupported{};
-    Model model;
-    std::vector<const int64_t*> data;
-    for (Py_ssize_t i = 0; i < number; ++i) {
-      PyObject* bytes = PyTuple_GetItem(kept.get(), i);
-      if (!PyBytes_Check(bytes) || PyBytes_Size(bytes) != static_cast<Py_ssize_t>(rows * 8)) throw Unsupported{};
-      data.push_back(reinterpret_cast<const int64_t*>(PyBytes_AsString(bytes)));
-      model.domains.emplace_back();
-    }
-    const int expression = number_of_code(model, integers(code));
-    Ref out(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(rows * 8)));
-    int64_t* values = reinterpret_cast<int64_t*>(PyByteArray_AsString(out.get()));
-    Allowance allowance(kUnlimited, 0, 0, Py_None);
-    allowance.run([&] { evaluate(model, expression, data, rows, values, allowance.budget); });
-    return out.release();
-  });
-}
-
 PyObject* walk(PyObject*, PyObject* args) {
-  PyObject *object, *poll, *chosen;
+  PyObject *object, *poll;
   long long cells;
-  if (!PyArg_ParseTuple(args, "OLOO", &object, &cells, &poll, &chosen)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OLO", &object, &cells, &poll)) return nullptr;
   return guarded([&]() -> PyObject* {
     SharedModel& shared = held<SharedModel>(object);
     Use together(shared.readers, kManyUsers);
     const Model& model = shared.model;
-    const std::vector<Choice> choices = choices_of(chosen, model);
     Allowance allowance(cells, 0, 0, poll);
-    Prepared prepared = allowance.run([&] { return prepare(model, allowance.budget, choices); });
+    Prepared prepared = allowance.run([&] { return prepare(model, allowance.budget); });
     if (!prepared.feasible) return Py_BuildValue("(s)", "infeasible");
-    std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}});
+    std::unique_ptr<Walk> made(new Walk{object, std::move(prepared), {}, {}});
     Py_INCREF(object);
     std::vector<std::vector<int>> found = allowance.run([&] {
       std::vector<std::vector<int>> members = components(model, made->prepared);
       for (const std::vector<int>& group : members) {
         allowance.budget.tick(static_cast<int64_t>(64 * model.nodes.size()));
-        made->walkers.push_back(std::make_unique<OrderedWalk>(model, made->prepared, group));
+        made->walkers.push_back(std::make_unique<DepthFirst>(model, made->prepared, group, DepthFirst::Order::kDeclared));
       }
       return members;
     });
+    made->broken.resize(found.size(), false);
     Ref groups(PyList_New(0));
     for (const std::vector<int>& group : found) {
       Ref members(numbers(group));
@@ -396,9 +365,17 @@ struct OneWalk {
     }
     walker = walk.walkers[static_cast<size_t>(which)].get();
   }
+  // Moves on to the next solution; false when there is none.
+  bool next(Allowance& allowance, size_t which) {
+    if (walk.broken[which]) throw std::logic_error("the walk has ended at a limit; begin a new one");
+    walk.broken[which] = true;
+    const bool found = walker->next(allowance.budget) == DepthFirst::Outcome::kSolution;
+    walk.broken[which] = false;
+    return found;
+  }
   Walk& walk;
   Use alone, together;
-  OrderedWalk* walker;
+  DepthFirst* walker;
 };
 
 PyObject* walk_next(PyObject*, PyObject* args) {
@@ -408,7 +385,7 @@ PyObject* walk_next(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     OneWalk one(object, which);
     Allowance allowance(cells, 0, 0, poll);
-    if (!allowance.run([&] { return one.walker->next(allowance.budget); })) {
+    if (!allowance.run([&] { return one.next(allowance, static_cast<size_t>(which)); })) {
       return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));
     }
     Ref found(numbers(one.walker->positions()));
@@ -419,8 +396,6 @@ PyObject* walk_next(PyObject*, PyObject* args) {
 PyMethodDef methods[] = {
     {"read", read, METH_VARARGS, nullptr},          {"build", build, METH_VARARGS, nullptr},
     {"require", require, METH_VARARGS, nullptr},    {"enumerate", enumerate_model, METH_VARARGS, nullptr},
-    {"best", best, METH_VARARGS, nullptr},
-    {"evaluate", evaluate_columns, METH_VARARGS, nullptr},
     {"columns", columns, METH_VARARGS, nullptr},    {"factors", factors, METH_VARARGS, nullptr},
     {"walk", walk, METH_VARARGS, nullptr},          {"walk_next", walk_next, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -434,7 +409,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // Version that constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 12) || constrint::add_launch_functions(module) ||
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 13) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;

@@ -52,20 +52,13 @@ std::vector<Interval> variable_bounds(const std::vector<Axis>& axes) {
 
 }  // namespace
 
-Prepared prepare(const Model& model, Budget& budget, const std::vector<Choice>& chosen) {
+Prepared prepare(const Model& model, Budget& budget) {
   Prepared state;
   for (size_t v = 0; v < model.domains.size(); ++v) {
     Axis axis;
     axis.values = model.domains[v];
     axis.places.resize(axis.values.size());
     std::iota(axis.places.begin(), axis.places.end(), uint16_t{0});
-    for (const Choice& choice : chosen) {
-      if (choice.variable != static_cast<int>(v)) continue;
-      std::vector<bool> only;
-      for (int64_t value : axis.values) only.push_back(value == choice.value);
-      keep(axis, only);
-      if (axis.values.empty()) throw Unsupported{};
-    }
     if (axis.values.size() == 1) state.fixed.set(v);
     state.axes.push_back(std::move(axis));
   }

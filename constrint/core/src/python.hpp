@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "ordered.hpp"
+#include "search.hpp"
 #include "space.hpp"
 
 namespace constrint {
@@ -65,7 +65,9 @@ struct CapsuleName<Space> {
 struct Walk {
   PyObject* model_capsule;
   Prepared prepared;
-  std::vector<std::unique_ptr<OrderedWalk>> walkers;
+  std::vector<std::unique_ptr<DepthFirst>> walkers;
+  // Which of them a limit or an error ended in the middle.
+  std::vector<bool> broken;
   std::atomic<int> users{0};
   ~Walk() { Py_XDECREF(model_capsule); }
 };

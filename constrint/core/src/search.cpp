@@ -216,6 +216,7 @@ DepthFirst::Outcome DepthFirst::next(Budget& budget, int64_t max_decisions) {
       progress_ += share_;
       if (stack_.empty()) {
         done_ = true;
+        progress_ = 1;
         return Outcome::kDone;
       }
       Frame frame = stack_.back();
@@ -234,7 +235,10 @@ DepthFirst::Outcome DepthFirst::next(Budget& budget, int64_t max_decisions) {
       }
       paused_ = false;
       open = false;
-      if (record()) return Outcome::kSolution;
+      if (record()) {
+        ++num_found_;
+        return Outcome::kSolution;
+      }
       continue;
     }
     if (decisions_ >= last_decision) {

@@ -52,6 +52,7 @@ class DepthFirst {
   // Finished share of the tree, from 0 to 1.
   double progress() const { return progress_; }
   int64_t decisions() const { return decisions_; }
+  int64_t num_found() const { return num_found_; }
   // The best solutions so far, best first: their costs and positions. Without goals, the first one found.
   struct Found {
     std::vector<int64_t> costs;
@@ -104,7 +105,7 @@ class DepthFirst {
   std::vector<Interval> trial_;
   int64_t bound_, root_bound_;
   double progress_ = 0, share_ = 1;
-  int64_t decisions_ = 0;
+  int64_t decisions_ = 0, num_found_ = 0;
   bool started_ = false, paused_ = false, done_ = false, saw_undefined_ = false;
 };
 

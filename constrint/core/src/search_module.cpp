@@ -182,7 +182,7 @@ PyObject* walk_to_end(PyObject*, PyObject* args) {
     OneWalk one(object, which);
     Allowance allowance(cells, 0, 0, poll);
     allowance.run([&] {
-      while (one.walker->next(allowance.budget)) {
+      while (one.next(allowance, static_cast<size_t>(which))) {
       }
     });
     return Py_BuildValue("(sL)", "end", static_cast<long long>(allowance.budget.cells));

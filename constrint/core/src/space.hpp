@@ -27,7 +27,7 @@ struct Choice {
   int64_t value;
 };
 
-Prepared prepare(const Model& model, Budget& budget, const std::vector<Choice>& chosen = {});
+Prepared prepare(const Model& model, Budget& budget);
 
 // Open variables that conditions link, directly or not; groups and members in declared order.
 std::vector<std::vector<int>> components(const Model& model, const Prepared& prepared);
@@ -78,13 +78,6 @@ struct Space {
 enum class Way { kChosen, kTables, kSearch, kDiagram };
 
 Space enumerate(const Model& model, Budget& budget, Way way = Way::kChosen);
-
-// The values of an expression's open variables in the solution where it is largest or smallest; of equally good ones
-// the first by the declared order. Unsupported where no table holds them all, or the expression has no value.
-std::vector<Choice> best_choice(const Model& model, const Space& space, int expression, bool maximise, Budget& budget);
-
-void evaluate(const Model& model, int expression, const std::vector<const int64_t*>& columns, int64_t rows, int64_t* out,
-              Budget& budget);
 
 // Number of solutions; Unsupported where it is too large for a list.
 int64_t total_of(const Space& space);

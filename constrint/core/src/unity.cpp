@@ -2,7 +2,6 @@
 #include "module.cpp"
 #include "search_module.cpp"
 
-#include "best.cpp"
 #include "blas.cpp"
 #include "budget.cpp"
 #include "columns.cpp"
@@ -11,7 +10,6 @@
 #include "diagram_builder.cpp"
 #include "diagram_rules.cpp"
 #include "driver.cpp"
-#include "evaluate.cpp"
 #include "lanes.cpp"
 #include "launch_module.cpp"
 #include "launch_signature.cpp"
@@ -28,4 +26,3 @@
 #include "space.cpp"
 #include "store.cpp"
 #include "table.cpp"
-#include "walk.cpp"

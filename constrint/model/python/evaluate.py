@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
-from constrint.errors import ConstrintError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
@@ -308,22 +305,6 @@ class Answers:
         listing = 2 * allowed <= len(self.holds)
         rows = [codes for codes, holds in zip(self.codes, self.holds, strict=True) if holds is listing]
         return table_of(exprs, rows) if listing else c.negate(table_of(exprs, rows))
-
-    def agrees(self, constraint: c.Constraint) -> bool:
-        """Says whether a constraint gives the same answers."""
-        if not self.names:
-            return constraint.holds({}) is self.holds[0]
-        columns = zip(*self.codes, strict=True)
-        try:
-            holds = constraint.holds_columns({n: _column(codes) for n, codes in zip(self.names, columns, strict=True)})
-        except ConstrintError:
-            return False
-        return bool(np.array_equal(holds, self.holds))
-
-
-def _column(codes: Sequence[int]) -> Any:
-    fits = all(-(2**63) <= code < 2**63 for code in codes)
-    return np.array(codes, dtype=np.int64 if fits else object)
 
 
 def answers(function: Function, names: Sequence[str], domains: Mapping[str, Domain]) -> Answers:

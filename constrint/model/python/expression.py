@@ -37,8 +37,6 @@ from constrint.model.python.parameters import MAX_NESTING, TOO_DEEP, Parameters,
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
 
 MAX_CHARACTERS: Final = 20_000
-# Beyond this a table is quicker to decide than arithmetic, which leaves 64 bits.
-_PLAIN_SIZE: Final = 2**61
 
 T = TypeVar("T")
 _COMPARISONS: Final[dict[type, str]] = {
@@ -319,23 +317,8 @@ class _RestrictionReader:
                 value = (e.add if level == "+" else e.mul)(value, *signed)
                 continue
             for sign, right in run:
-                value = self._applied(sign, value, right)
+                value = self.arithmetic.apply(sign, value, right)
         return value
-
-    def _applied(self, sign: str, left: Number, right: Number) -> Number:
-        arithmetic = self.arithmetic
-        if sign in ("+", "-"):
-            return arithmetic.add(left, right, sign)
-        if sign in ("&", "|", "^", "<<", ">>"):
-            return arithmetic.bitwise(left, right, sign)
-        methods: dict[str, Callable[[Number, Number], Number]] = {
-            "*": arithmetic.multiply,
-            "/": arithmetic.divide,
-            "//": arithmetic.floor_divide,
-            "%": arithmetic.modulo,
-            "**": arithmetic.power,
-        }
-        return methods[sign](left, right)
 
     def _deeper(self, node: ast.expr, depth: int) -> None:
         if depth > 2 * MAX_NESTING:
@@ -364,21 +347,10 @@ class _RestrictionReader:
         try:
             return self._guarded(node, exactly)
         except InexactError as error:
-            reason = str(error)
-        self.arithmetic = Arithmetic(self.domains, trusting=True)
-        try:
-            exact = self._guarded(node, exactly)
-            plain = all(self.arithmetic.bounds.size(side) < _PLAIN_SIZE for side in _sides(exact))
-        except (InexactError, ParseError):
-            exact, plain = None, False
-        finally:
-            self.arithmetic = Arithmetic(self.domains)
-        return self._tried(whole, node, reason, exact if plain else None)
+            return self._tried(whole, node, str(error))
 
-    def _tried(
-        self, whole: ast.expr, node: ast.expr, reason: str, candidate: c.Constraint | None = None
-    ) -> c.Constraint:
-        """Evaluate a condition for all values; `candidate` replaces the table where both are equivalent."""
+    def _tried(self, whole: ast.expr, node: ast.expr, reason: str) -> c.Constraint:
+        """Evaluates a condition for all values."""
         names = self.parameters.names_in(whole)
         try:
             function = function_of(whole, {name: place for place, name in enumerate(names)}, self.parameters.name_of)
@@ -394,15 +366,13 @@ class _RestrictionReader:
                 "write it with integers: multiply by the divisor, or use //",
             )
         try:
-            asked = answers(function, names, self.domains)
+            found = answers(function, names, self.domains)
         except TooLong as error:
             raise self.place.at(node, f"{reason}, and trying all values meets {error}") from None
-        if asked.raised:
-            raise self.place.at(node, f"Python raises for all values ({asked.raised})")
-        if candidate is not None and asked.agrees(candidate):
-            return candidate
+        if found.raised:
+            raise self.place.at(node, f"Python raises for all values ({found.raised})")
         self.tried = True
-        return self._guarded(node, lambda: asked.constraint(self.parameters.variable))
+        return self._guarded(node, lambda: found.constraint(self.parameters.variable))
 
 
 def _compare(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.Compare:
@@ -446,11 +416,3 @@ def _is_truth(node: ast.expr) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, bool)
     return isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
-
-
-def _sides(constraint: c.Constraint) -> list[e.Expr]:
-    """The expressions that tests in a constraint compare."""
-    sides: list[e.Expr] = []
-    for part in constraint.operands():
-        sides.extend([part] if isinstance(part, e.Expr) else _sides(part))
-    return sides

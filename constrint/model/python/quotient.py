@@ -1,9 +1,8 @@
-"""True quotients as Python computes them, brought to integers.
+"""Arithmetic of Python on integers, and comparisons of true quotients.
 
-Python's `a / b` is a float: the exact quotient, rounded once. Here it is kept as numerator and denominator, and
-every step proves from the bounds of its operands that Python's float either is that quotient (a denominator
-that is a power of two, numbers below 2^53) or that its rounding cannot change the answer of a comparison. What
-cannot be proven raises `InexactError`; nothing is answered as if floats were exact.
+Python's `a / b` is a float: the exact quotient, rounded once. Here it is kept as numerator and denominator, and a
+comparison proves from the bounds of its operands that rounding cannot change the answer. What cannot be proven, and all
+further computing with floats, raises `InexactError`; nothing is answered as if floats were exact.
 
 A quotient with denominator 0 has no value: a comparison with it in it is false.
 """
@@ -21,7 +20,6 @@ from constrint.model.logic import Element, junction
 from constrint.model.operations import BINARY, MAX_BITS, UNARY, Interval, fold
 
 EXACT_FLOAT: Final = 2**53  # every integer up to here is a Python float
-MAX_PARTS: Final = 400
 _ANY: Final = 2**MAX_BITS
 _LISTED: Final = 4096
 
@@ -88,128 +86,50 @@ class Bounds:
         low, high = self.of(expr)
         return low > 0 or high < 0
 
-    def dyadic(self, expr: e.Expr) -> bool:
-        """Says whether every value is a power of two or the negative of one."""
-        if isinstance(expr, e.Const):
-            return _is_dyadic(expr.number)
-        if isinstance(expr, e.Var):
-            domain = self.domains[expr.name]
-            return domain.size <= _LISTED and all(map(_is_dyadic, domain))
-        if not isinstance(expr, e.Calculation):
-            return False
-        if expr.op == "pow":
-            return self.dyadic(expr.args[0]) and self.of(expr.args[1])[0] >= 0
-        return expr.op in ("mul", "neg", "abs", "min", "max") and all(map(self.dyadic, expr.args))
-
-
-def _is_dyadic(number: int) -> bool:
-    return number != 0 and abs(number) & (abs(number) - 1) == 0
-
 
 class Arithmetic:
-    """Arithmetic and comparisons of Python numbers; with `trusting`, unproven steps are taken as exact."""
+    """Arithmetic and comparisons of Python numbers."""
 
-    def __init__(self, domains: Mapping[str, Domain], trusting: bool = False) -> None:
-        self.bounds, self.trusting = Bounds(domains), trusting
+    def __init__(self, domains: Mapping[str, Domain]) -> None:
+        self.bounds = Bounds(domains)
 
-    def prove(self, fact: bool, message: str) -> None:
-        """Goes on only if `fact` was shown, or unproven steps are allowed."""
-        if not (fact or self.trusting):
-            raise InexactError(message)
-
-    def _lifted(self, value: Number) -> Quotient:
-        """The operand of a float operation: an integer is converted, a rounded quotient is refused."""
-        if isinstance(value, e.Expr):
-            self.prove(
-                self.bounds.size(value) <= EXACT_FLOAT,
-                f"{value} may exceed 2^53, beyond which Python rounds it to a float",
-            )
-            return Quotient(value, ONE)
-        return self._exact(value)
-
-    def _exact(self, value: Quotient | Remainder) -> Quotient:
-        if isinstance(value, Remainder):
-            raise InexactError("a remainder of an inexact quotient can only be compared with 0")
-        self.prove(not value.rounded, f"the quotient {_text(value)} may be inexact where Python computes on")
-        return value
-
-    def _result(self, num: e.Expr, den: e.Expr) -> Quotient:
-        """The result of one correctly rounded operation on exact operands."""
-        if num.size + den.size > MAX_PARTS:
-            raise InexactError(f"a true quotient of more than {MAX_PARTS} parts; split it up or use integers")
-        exact = self.bounds.dyadic(den) and self.bounds.size(num) <= EXACT_FLOAT
-        return Quotient(num, den, not (exact or self.trusting))
-
-    def divide(self, left: Number, right: Number) -> Quotient:
-        """True division."""
-        if isinstance(left, e.Expr) and isinstance(right, e.Expr):
-            return self._result(left, right)
-        a, b = self._lifted(left), self._lifted(right)
-        return self._result(_times(a.num, b.den), _times(a.den, b.num))
-
-    def add(self, left: Number, right: Number, sign: str) -> Number:
-        """Sum or difference."""
-        if isinstance(left, e.Expr) and isinstance(right, e.Expr):
+    def apply(self, sign: str, left: Number, right: Number) -> Number:
+        """The result of an operator."""
+        if sign == "%" and isinstance(left, Quotient) is not isinstance(right, Quotient):
+            return Remainder(self._side(left), self._side(right))
+        if not (isinstance(left, e.Expr) and isinstance(right, e.Expr)):
+            raise InexactError(f"`{sign}` of a quotient or another float")
+        if sign == "/":
+            return Quotient(left, right, rounded=True)
+        if sign in ("+", "-"):
             return e.add(left, right if sign == "+" else e.neg(right))
-        a, b = self._lifted(left), self._lifted(right)
-        if a.den.same(b.den):
-            return self._result(e.add(a.num, b.num if sign == "+" else e.neg(b.num)), a.den)
-        second = _times(b.num, a.den)
-        num = e.add(_times(a.num, b.den), second if sign == "+" else e.neg(second))
-        return self._result(num, _times(a.den, b.den))
-
-    def multiply(self, left: Number, right: Number) -> Number:
-        """Product."""
-        if isinstance(left, e.Expr) and isinstance(right, e.Expr):
+        if sign == "*":
             return e.mul(left, right)
-        a, b = self._lifted(left), self._lifted(right)
-        return self._result(_times(a.num, b.num), _times(a.den, b.den))
+        if sign in ("//", "%"):
+            return left // right if sign == "//" else left % right
+        return self.power(left, right) if sign == "**" else self.bitwise(left, right, sign)
 
-    def floor_divide(self, left: Number, right: Number) -> Number:
-        """Quotient rounded down."""
-        if isinstance(left, e.Expr) and isinstance(right, e.Expr):
-            return left // right
-        a, b = self._lifted(left), self._lifted(right)
-        over, under = _times(a.num, b.den), _times(a.den, b.num)
-        self._prove_small(over, under)
-        return Quotient(over // under, ONE)
+    def _side(self, value: Number) -> Quotient:
+        """A number that Python converts to a float, which is exact."""
+        if isinstance(value, Remainder):
+            raise InexactError("the remainder of a quotient can only be compared with 0")
+        if isinstance(value, Quotient):
+            return value
+        if self.bounds.size(value) > EXACT_FLOAT:
+            raise InexactError(f"{value} may exceed 2^53, beyond which Python rounds it to a float")
+        return Quotient(value, ONE)
 
-    def modulo(self, left: Number, right: Number) -> Number:
-        """Remainder with the sign of the divisor."""
-        if isinstance(left, e.Expr) and isinstance(right, e.Expr):
-            return left % right
-        rounded = [isinstance(v, Quotient) and v.rounded for v in (left, right)]
-        if any(rounded):
-            return self._remainder(left, right, both=all(rounded))
-        a, b = self._lifted(left), self._lifted(right)
-        over, under = _times(a.num, b.den), _times(b.num, a.den)
-        self._prove_small(over, under)
-        return Quotient(over % under, _times(a.den, b.den))
-
-    def _remainder(self, left: Number, right: Number, both: bool) -> Remainder:
-        if both or not all(isinstance(v, (e.Expr, Quotient)) for v in (left, right)):
-            raise InexactError("the remainder of two quotients that may both be inexact")
-        sides = [v if isinstance(v, Quotient) else self._lifted(v) for v in (left, right)]
-        return Remainder(sides[0], sides[1])
-
-    def _prove_small(self, over: e.Expr, under: e.Expr) -> None:
-        size = self.bounds.size(over) + self.bounds.size(under)
-        self.prove(size <= EXACT_FLOAT, f"{over} and {under} may exceed 2^53, beyond which floats are rounded")
-
-    def power(self, base: Number, exponent: Number) -> e.Expr:
+    def power(self, base: e.Expr, exponent: e.Expr) -> e.Expr:
         """Power of an integer."""
-        if not (isinstance(base, e.Expr) and isinstance(exponent, e.Expr)):
-            raise InexactError("a true quotient in a power")
         low, high = self.bounds.of(exponent)
-        self.prove(low >= 0, f"the exponent {exponent} may be negative ({low}), which gives a fraction in Python")
+        if low < 0:
+            raise InexactError(f"the exponent {exponent} may be negative ({low}), which gives a fraction in Python")
         if self.bounds.size(base) > 1 and (self.bounds.size(base).bit_length() - 1) * high > MAX_BITS:
             raise InexactError(f"the power {base} ** {exponent} has more than {MAX_BITS} bits")
         return e.Calculation("pow", (base, exponent))
 
-    def bitwise(self, left: Number, right: Number, sign: str) -> Number:
+    def bitwise(self, left: e.Expr, right: e.Expr, sign: str) -> e.Expr:
         """`& | ^` of integers or of conditions, and shifts."""
-        if not (isinstance(left, e.Expr) and isinstance(right, e.Expr)):
-            raise InexactError(f"`{sign}` of a fraction")
         if isinstance(left, e.Truth) and isinstance(right, e.Truth) and sign in _BITWISE:
             return e.Truth(junction(_BITWISE[sign], left.condition, right.condition))
         if sign in _BITWISE:
@@ -221,50 +141,26 @@ class Arithmetic:
         return e.mul(left, times) if sign == "<<" else e.Calculation("floordiv", (left, times))
 
     def converted(self, name: str, value: Number) -> Number:
-        """`int(value)`, which rounds towards 0, or `float(value)`."""
+        """`int(value)` or `float(value)`."""
         if name == "float":
-            return value if isinstance(value, Quotient) else self._lifted(value)
-        if isinstance(value, e.Expr):
-            return value
-        if isinstance(value, Remainder):
-            raise InexactError("int of the remainder of an inexact quotient")
-        if value.den.same(ONE) and not value.rounded:
-            return value.num
-        low, least = self.bounds.of(value.num)[0], self.bounds.of(value.den)[0]
-        if low < 0 or least <= 0:
-            raise InexactError("int of a quotient that may be negative")
-        # A quotient below 2^53 rounds to the next integer only where it is that integer.
-        size = self.bounds.size(value.num) + self.bounds.size(value.den)
-        self.prove(not value.rounded or size < EXACT_FLOAT, f"int({_text(value)}) of numbers beyond 2^53")
-        return value.num // value.den
+            return self._side(value)
+        if not isinstance(value, e.Expr):
+            raise InexactError("int of a quotient or another float")
+        return value
 
     def negate(self, value: Number) -> Number:
         """Negative."""
         if isinstance(value, e.Expr):
             return e.neg(value)
-        side = value if isinstance(value, Quotient) else self._exact(value)
+        side = self._side(value)
         return side._replace(num=e.neg(side.num))
 
     def call(self, name: str, args: list[Number]) -> Number:
         """`min`, `max` or `abs`."""
         numbers = [arg for arg in args if isinstance(arg, e.Expr)]
-        if len(numbers) == len(args):
-            return e.Calculation(name, tuple(numbers))
-        sides = [arg if isinstance(arg, Quotient) else self._lifted(arg) for arg in args]
-        if name == "abs":
-            num, den = (e.absolute(part) for part in sides[0][:2])
-            return Quotient(num, den, sides[0].rounded)
-        best = self._positive(sides[0])
-        for side in map(self._positive, sides[1:]):
-            # Rounding keeps the order, so the least of the rounded is the rounded least.
-            parts = (_times(best.num, side.den), _times(side.num, best.den))
-            best = Quotient(e.Calculation(name, parts), _times(best.den, side.den), best.rounded or side.rounded)
-        return best
-
-    def _positive(self, value: Quotient) -> Quotient:
-        if self.bounds.of(value.den)[0] > 0:
-            return value
-        return value._replace(num=_times(value.num, value.den), den=_times(value.den, value.den))
+        if len(numbers) < len(args):
+            raise InexactError(f"{name} of a quotient or another float")
+        return e.Calculation(name, tuple(numbers))
 
     def truth(self, value: Number) -> c.Constraint:
         """A number used as a condition: it is not 0."""
@@ -295,10 +191,9 @@ class Arithmetic:
         over, under = _times(a.num, b.den), _times(b.num, a.den)
         if a.rounded or b.rounded:
             size = (self.bounds.size(over) if a.rounded else 0) + (self.bounds.size(under) if b.rounded else 0)
-            self.prove(
-                size < EXACT_FLOAT,
-                f"{_text(a)} {op} {_text(b)} compares numbers beyond 2^53, where Python rounds quotients",
-            )
+            if size >= EXACT_FLOAT:
+                text = f"{_text(a)} {op} {_text(b)}"
+                raise InexactError(f"{text} compares numbers beyond 2^53, where Python rounds quotients")
         return self._cross(over, op, under, _times(a.den, b.den))
 
     def _cross(self, over: e.Expr, op: str, under: e.Expr, den: e.Expr) -> c.Constraint:
@@ -325,7 +220,8 @@ class Arithmetic:
         sizes = self.bounds.size
         small = max(sizes(x.num), sizes(q.num), sizes(x.den), sizes(q.den)) < EXACT_FLOAT
         small = small and sizes(zero_at[0]) <= EXACT_FLOAT // 2 and sizes(zero_at[1]) <= EXACT_FLOAT // 2
-        self.prove(small, f"{_text(x)} % {_text(q)} may exceed 2^52, beyond which Python rounds")
+        if not small:
+            raise InexactError(f"{_text(x)} % {_text(q)} may exceed 2^52, beyond which Python rounds")
         zero = c.divides(*zero_at)
         if q.rounded:
             if not x.den.same(ONE):

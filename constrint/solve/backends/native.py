@@ -19,11 +19,11 @@ import numpy as np
 
 from constrint.core import compiled as core
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
-from constrint.model import Calculation, Comparison, Const, Domain, Objective, Problem, Var
+from constrint.model import Calculation, Comparison, Const, Domain, Problem, Var
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import BETWEEN_LOOKS, Budget, HeadStart, Limits, is_cancelled
-from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, factored_space, run_within
+from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, factored_space, run_within
 from constrint.solve.engine.factored import search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
@@ -40,13 +40,7 @@ _WALK_CELLS: Final = 1 << 22
 _TABLE_ROWS: Final = 1 << 21
 # Tables may look at this many combinations before branch and bound takes over.
 _TABLE_CELLS: Final = 1 << 22
-# With more combinations than this, or more variables in the objective, a short branch and bound comes before the tables
-# and these may look at fewer.
-_MANY: Final = 1 << 36
-_WIDE: Final = 8
-_FEW_CELLS: Final = 1 << 19
-# Most combinations of an objective's variables that are compared where no single table has all of them.
-_FEW: Final = 1 << 18
+# Decisions of branch and bound before tables are tried.
 _FIRST_DECISIONS: Final = 1 << 13
 
 
@@ -90,7 +84,7 @@ class NativeBackend(Backend):
             if search is not None:
                 return self._any(search, budget)
         try:
-            return self._best_by_tables(problem, budget, limits.max_cells, sys.maxsize)
+            return self._best_by_tables(problem, budget, limits.max_cells)
         except CancelledError:
             raise
         except LimitReachedError:
@@ -102,7 +96,7 @@ class NativeBackend(Backend):
     def find(
         self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
     ) -> SearchResult:
-        """The best solutions: by tables where they are small, else by branch and bound on the compiled core.
+        """The best solutions: by branch and bound on the compiled core; by tables where it takes long.
 
         Without objectives they are the first ones in declared order.
         """
@@ -114,18 +108,14 @@ class NativeBackend(Backend):
             return SearchResult((), False, message=str(error))
         if search is None:
             return self._walked(problem, budget, number) or super().find(problem, budget, number, hint)
-        many = math.prod(d.size for d in problem.variables.values()) > _MANY
-        many |= len(problem.objectives[0].expr.variables) > _WIDE
         try:
-            if many:
-                search.run(budget, _FIRST_DECISIONS)
+            search.run(budget, min(_FIRST_DECISIONS, budget.limits.max_nodes))
             if len(problem.objectives) > 1 and not search.done:
-                search.run(budget, _FIRST_DECISIONS)
-                walked = None if search.done else self._walked(problem, budget, number)
+                walked = self._walked(problem, budget, number)
                 if walked is not None:
                     return walked
             if number == len(problem.objectives) == 1 and not search.done:
-                best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
+                best = self._best_by_tables(problem, budget, _TABLE_CELLS)
                 return SearchResult(() if best is None else (best,))
         except CancelledError as error:
             return search.result(str(error))
@@ -169,8 +159,8 @@ class NativeBackend(Backend):
             raise LimitReachedError(result.message)
         return result.assignments[0] if result.assignments else None
 
-    def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
-        """The best solution where one table has all the objective's variables, or these have few combinations.
+    def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int) -> dict[str, int] | None:
+        """The best solution where the objective's variables have few combinations.
 
         Raises:
             LimitReachedError: In any other case.
@@ -181,10 +171,7 @@ class NativeBackend(Backend):
         budget.stats = space.stats
         if not space:
             return None
-        best = best_assignment(problem, space.factors, Budget(budget.rest(max_cells=_WALK_CELLS)))
-        if best is None and _num_rows(problem, space) > few:
-            raise LimitReachedError(f"the objective is not in one table, and there are {space.size} solutions.")
-        return best or _best_of_space(problem, space, budget)
+        return _best_of_space(problem, space, budget)
 
 
 def in_order_of_objectives(problem: Problem, budget: Budget) -> Problem | None:
@@ -213,34 +200,25 @@ def in_order_of_objectives(problem: Problem, budget: Budget) -> Problem | None:
     return turned
 
 
-def _num_rows(problem: Problem, space: SearchSpace) -> int:
-    """Upper bound on the combinations of the objective's variables that extend to solutions."""
-    names = problem.objective.expr.variables if problem.objective is not None else ()
-    sizes = (space.layout.size(n) for n in space.layout.needed(list(names)) if n in space.layout.axes)
-    return min(space.size, math.prod(sizes))
-
-
 def _best_of_space(problem: Problem, space: SearchSpace, budget: Budget) -> dict[str, int] | None:
+    """The first of the best solutions in declared order."""
     objective = problem.objective
     if objective is None:
         return space.first()
-    with budget.watching():
-        return _first_best(objective, space)
-
-
-def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
-    """The first of the best solutions in declared order."""
-    problem = space.problem
     names = [n for n in problem.variables if n in objective.expr.variables]
-    columns, num_rows = space.covering(names)
-    rows, values = rows_with_value(objective.expr, columns, num_rows)
-    if len(rows) == 0:
-        raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
-    equal = rows[np.flatnonzero(values == (np.max if objective.maximise else np.min)(values))]
-    # Ties go to the first in the order of preference.
-    places = [places_of(problem.variables[n], columns[n][equal]) for n in reversed(names)] or [equal]
-    at = int(equal[np.lexsort(places)[0]])
-    return space.extend({n: int(columns[n][at]) for n in names}).first()
+    with budget.watching():
+        sizes = (space.layout.size(n) for n in space.layout.needed(names) if n in space.layout.axes)
+        if min(space.size, math.prod(sizes)) > _TABLE_ROWS:
+            raise LimitReachedError(f"the objective has more than {_TABLE_ROWS} values in {space.size} solutions.")
+        columns, num_rows = space.covering(names)
+        rows, values = rows_with_value(objective.expr, columns, num_rows)
+        if len(rows) == 0:
+            raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
+        equal = rows[np.flatnonzero(values == (np.max if objective.maximise else np.min)(values))]
+        # Ties go to the first in the order of preference.
+        places = [places_of(problem.variables[n], columns[n][equal]) for n in reversed(names)] or [equal]
+        at = int(equal[np.lexsort(places)[0]])
+        return space.extend({n: int(columns[n][at]) for n in names}).first()
 
 
 def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:

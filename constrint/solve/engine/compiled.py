@@ -21,9 +21,8 @@ from constrint.solve.incumbents import Incumbents
 from constrint.solve.propagation import propagate
 from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
-from constrint.solve.space.diagram import DiagramLayer, DiagramPart
-from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
-from constrint.solve.space.space import SearchSpace
+from constrint.solve.space.parts import Factors, FreePart, Part
+from constrint.solve.space.space import SearchSpace, SpaceEngine
 from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
@@ -38,7 +37,6 @@ _KINDS: Final[dict[int, np.dtype[Any]]] = {
     4: np.dtype(np.int32),
     8: np.dtype(np.int64),
 }
-_ARC_TYPES: Final = (np.uint32, np.uint16, np.uint32)
 
 
 def factored_space(problem: Problem, limits: Limits | None = None, use_core: bool = True) -> SearchSpace:
@@ -58,7 +56,7 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
         budget.check_work()
         factors = numpy_factors(problem, budget)
     budget.stats.seconds = budget.elapsed_seconds()
-    return SearchSpace(problem, factors, budget.stats, factored_space)
+    return SearchSpace(problem, factors, budget.stats, ENGINE)
 
 
 def core_model(problem: Problem, budget: Budget) -> object | None:
@@ -194,11 +192,6 @@ class CompiledFactors(Factors):
             for n, (size, data, offset) in zip(self.names, listed, strict=True)
         }
 
-    def best(self, model: object, code: list[int], maximise: bool) -> list[tuple[int, int]] | None:
-        """Values of an expression's variables in its best solution; None where the core declines."""
-        found: list[tuple[int, int]] | None = self._core.best(model, self._space, code, maximise)
-        return found
-
     def _fetched(self) -> tuple[AxisLayout, tuple[Part, ...] | None]:
         if self._space is None:
             return AxisLayout(self.names, {}, {}), None
@@ -210,23 +203,16 @@ class CompiledFactors(Factors):
     def _part(self, part: Any, sizes: Mapping[str, int]) -> Part:
         if isinstance(part, int):
             return FreePart(self.names[part], sizes[self.names[part]])
-        if isinstance(part, tuple):
-            (layers,) = part
-            return DiagramPart([self._layer(*layer) for layer in layers], sizes)
-        return TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
+        return Tree([self._table(table, sizes) for table in part], sizes)
 
-    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> DiagramLayer:
-        source, place, target = (np.frombuffer(a, t) for a, t in zip(arcs, _ARC_TYPES, strict=True))
-        return DiagramLayer(self.names[variable], num_states, source, place, target)
-
-    def _node(self, place: int, tables: Sequence[Any], sizes: Mapping[str, int]) -> LinkedTable:
-        variables, columns, num_rows, parent, shared = tables[place]
+    def _table(self, table: tuple[Any, ...], sizes: Mapping[str, int]) -> LinkedTable:
+        variables, columns, starts, links = table
         rows: dict[str, NDArray[Any]] = {}
         for v, column in zip(variables, columns, strict=True):
             name = self.names[v]
             rows[name] = np.frombuffer(column, position_type(sizes[name]))
-        children = [i for i, other in enumerate(tables) if other[3] == place]
-        return LinkedTable(rows, num_rows, parent, children, tuple(self.names[v] for v in shared))
+        groups = {child: np.frombuffer(link, np.uint32) for child, link in links}
+        return LinkedTable(rows, np.frombuffer(starts, np.uint32).astype(np.intp), groups)
 
 
 def _axes(names: Sequence[str], listed: Sequence[tuple[bytearray, bool]]) -> tuple[dict[str, Axis], dict[str, int]]:
@@ -289,36 +275,13 @@ class CompiledWalk:
         return number, 1.0 if is_through else min(share, _NEARLY_ALL)
 
 
-def best_assignment(problem: Problem, factors: Factors, budget: Budget) -> dict[str, int] | None:
-    """The best solution by the objective, the first of equally good ones; None where the core declines."""
-    if not isinstance(factors, CompiledFactors) or problem.objective is None or not problem.core:
-        return None
-    code = encode_expression(problem.objective.expr, {name: place for place, name in enumerate(problem.names)})
-    chosen = factors.best(problem.core, code, problem.objective.maximise)
-    walk = None if chosen is None else walk_in_order(problem, budget, chosen)
-    if not isinstance(walk, CompiledWalk):
-        return None
-    positions: dict[str, int] = {}
-    for component, names in enumerate(walk.components):
-        positions.update(zip(names, next(walk.rows(component, budget)), strict=True))
-    return walk.assignment(positions)
-
-
-def walk_in_order(
-    problem: Problem, budget: Budget, chosen: Sequence[tuple[int, int]] = ()
-) -> CompiledWalk | bool | None:
-    """Starts a walk; False where there is no solution, None where the core declines.
-
-    Args:
-        problem: The problem.
-        budget: Remaining work of the search.
-        chosen: Fixed values by the places of their variables.
-    """
+def walk_in_order(problem: Problem, budget: Budget) -> CompiledWalk | bool | None:
+    """Starts a walk; False where there is no solution, None where the core declines."""
     model = core_model(problem, budget)
     if core is None or model is None:
         return None
     budget.check_work()
-    answer: Any = core.walk(model, _word(budget.limits.max_cells), _poll(budget), list(chosen))
+    answer: Any = core.walk(model, _word(budget.limits.max_cells), _poll(budget))
     if answer is None:
         return None
     if answer[0] == "limit":
@@ -439,3 +402,20 @@ def run_within(
     return search.result(
         f"no proof after max_nodes={budget.limits.max_nodes} assignments; narrow the variables or raise max_nodes."
     )
+
+
+# Decisions before another way to the best solutions is preferred.
+_SHORT_SEARCH: Final = 1 << 18
+
+
+def _best_by_search(problem: Problem, number: int, budget: Budget, is_last: bool) -> SearchResult | None:
+    """The best solutions by branch and bound; None where the core declines, or it is long and another way is left."""
+    search = BranchAndBound.of(problem, budget, number)
+    if search is None:
+        return None
+    search.run(budget, _SHORT_SEARCH)
+    return run_within(search, budget) if search.done or is_last else None
+
+
+#: The native engine, as spaces ask it.
+ENGINE: Final = SpaceEngine(factored_space, _best_by_search)

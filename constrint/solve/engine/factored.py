@@ -1,28 +1,34 @@
-"""The native engine on numpy: factored tables, complete and without duplicates; depth-first search for large ones."""
+"""The native engine on numpy: plain, for what the compiled core does not take and where there is none.
+
+One table lists each component; depth-first search with propagation finds single solutions where tables are too long.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Constraint, Domain, Problem
+from constrint.model.columns import ExactColumn, test
 from constrint.solve.budget import Budget
-from constrint.solve.engine.prepare import Bag, Prepared, components, fixed_columns, flatten, prepare, tree
-from constrint.solve.engine.tables import TableCheck, build_table
+from constrint.solve.engine.prepare import Prepared, TableCheck, components, fixed_columns, flatten, prepare
 from constrint.solve.propagation import propagate
-from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, Rows, axis_from_domain, axis_of_free, dicts_of
-from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
-from constrint.solve.space.tree import LinkedTable, Tree
-
-# Largest component, in combinations, that is one table.
-ONE_TABLE = 1 << 12
-# Bytes per row of a table that is linked to others, and while it is.
-_LINK_BYTES: Final = 4
-_KEY_BYTES: Final = 24
+from constrint.solve.space.axes import (
+    Axis,
+    AxisLayout,
+    LazyAxis,
+    Rows,
+    axis_from_domain,
+    axis_of_free,
+    dicts_of,
+    position_type,
+)
+from constrint.solve.space.parts import Factors, FreePart, Part
+from constrint.solve.space.tree import Tree, one_table
 
 
 def numpy_factors(problem: Problem, budget: Budget) -> Factors:
@@ -46,64 +52,94 @@ def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> AxisLayout:
 
 
 def _parts(prepared: Prepared, layout: AxisLayout, budget: Budget) -> list[Part] | None:
-    """Builds the independent parts; None as soon as one has no solution."""
+    """Lists each component as one table; None as soon as one has no solution."""
     parts: list[Part] = []
-    groups = components(prepared.axes, [c.scope for c in prepared.checks])
-    of_name = {name: i for i, names in enumerate(groups) for name in names}
-    checks: list[list[TableCheck]] = [[] for _ in groups]
-    for check in prepared.checks:
-        checks[of_name[next(iter(check.scope))]].append(check)
-    for names, mine in zip(groups, checks, strict=True):
-        part = _tree_part(names, mine, prepared, budget)
-        if part is None:
+    fixed = fixed_columns(prepared.fixed)
+    for names in components(prepared.axes, [c.scope for c in prepared.checks]):
+        checks = [check for check in prepared.checks if check.scope <= set(names)]
+        rows, num_rows = list_rows(names, checks, prepared.axes, fixed, budget)
+        if num_rows == 0:
             return None
-        parts.append(part)
+        budget.stats.table_bytes += sum(column.nbytes for column in rows.values())
+        budget.stats.rows += num_rows
+        budget.stats.tables += 1
+        parts.append(Tree([one_table(rows, num_rows)], {n: len(prepared.axes[n]) for n in names}))
     parts += [FreePart(name, layout.size(name)) for name in prepared.free]
     # The largest part varies fastest, so that listing repeats the others in long runs.
     return sorted(parts, key=lambda p: p.count)
 
 
-def _bags(names: Sequence[str], checks: Sequence[TableCheck], axes: dict[str, Axis]) -> list[Bag]:
-    if math.prod(len(axes[n]) for n in names) <= ONE_TABLE:
-        return [Bag(frozenset(names))]
-    return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
+# Combinations that are evaluated at once.
+_PIECE_CELLS: Final = 1 << 16
 
 
-def _tree_part(
-    names: Sequence[str], checks: Sequence[TableCheck], prepared: Prepared, budget: Budget
-) -> TreePart | None:
-    """Lists the tables of one component and links them."""
-    bags = _bags(names, checks, prepared.axes)
-    fixed = fixed_columns(prepared.fixed)
-    tables: list[tuple[Rows, int]] = []
-    for bag in bags:
-        mine = [c for c in checks if c.scope <= bag.names]
-        members = [n for n in names if n in bag.names]
-        rows, num_rows = build_table(members, mine, prepared.axes, fixed, budget)
-        if num_rows == 0:
-            return None
-        tables.append((rows, num_rows))
-    # Keys and their order while one table is linked and grouped; links stay.
-    most, total = max(n for _, n in tables), sum(n for _, n in tables)
-    budget.check_bytes((_LINK_BYTES * total + _KEY_BYTES * most) * (len(tables) > 1), "the count of a table")
-    tree = Tree(_linked(bags, tables), {n: len(prepared.axes[n]) for n in names})
-    return TreePart(tree) if tree.count else None
+def list_rows(
+    names: Sequence[str],
+    checks: Sequence[TableCheck],
+    axes: Mapping[str, Axis],
+    fixed: Mapping[str, ExactColumn],
+    budget: Budget,
+) -> tuple[Rows, int]:
+    """Lists every combination of `names` that passes the checks, whose scopes lie within `names`.
+
+    Returns:
+        The columns of positions, in lexicographic order, and the number of rows.
+    """
+    rows: Rows = {}
+    num_rows, waiting = 1, list(checks)
+    for name in _ordered(names, checks, axes):
+        known = {*rows, name}
+        ready = [check for check in waiting if check.scope <= known]
+        waiting = [check for check in waiting if not check.scope <= known]
+        pieces = list(_extended(rows, num_rows, name, ready, axes, fixed, budget))
+        rows = {n: np.concatenate([piece[n] for piece in pieces]) for n in pieces[0]}
+        num_rows = len(rows[name])
+    order = np.lexsort([rows[n] for n in reversed(names)])
+    return {n: rows[n][order] for n in names}, num_rows
 
 
-def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[LinkedTable]:
-    """Link the tables with the largest as root, whose rows then need neither sorting nor a lookup."""
-    beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
-    root = max(range(len(bags)), key=lambda i: tables[i][1])
-    nodes: list[LinkedTable] = []
-    waiting = [(root, -1, -1)]
-    for at, above, place in waiting:
-        rows, num_rows = tables[at]
-        shared = tuple(n for n in rows if above >= 0 and n in tables[above][0])
-        if place >= 0:
-            nodes[place].children.append(len(nodes))
-        waiting += [(other, at, len(nodes)) for other in beside[at] if other != above]
-        nodes.append(LinkedTable(rows, num_rows, place, [], shared))
-    return nodes
+def _ordered(names: Sequence[str], checks: Sequence[TableCheck], axes: Mapping[str, Axis]) -> list[str]:
+    """Orders variables so that checks can be evaluated after as few combinations as possible."""
+    ordered: dict[str, None] = {}
+    waiting = [check.scope for check in checks]
+    while waiting:
+        missing = min((scope - ordered.keys() for scope in waiting), key=lambda m: math.prod(len(axes[n]) for n in m))
+        ordered.update(dict.fromkeys(n for n in names if n in missing))
+        waiting = [scope for scope in waiting if not scope <= ordered.keys()]
+    return [*ordered, *(n for n in names if n not in ordered)]
+
+
+def _extended(
+    rows: Rows,
+    num_rows: int,
+    name: str,
+    checks: Sequence[TableCheck],
+    axes: Mapping[str, Axis],
+    fixed: Mapping[str, ExactColumn],
+    budget: Budget,
+) -> Iterator[Rows]:
+    """Extends rows by every value of one more variable, and keeps those that pass the checks, a piece at a time."""
+    width = len(axes[name])
+    types = {n: column.dtype for n, column in rows.items()} | {name: np.dtype(position_type(width))}
+    row_bytes = sum(kind.itemsize for kind in types.values())
+    total = 0
+    for start in range(0, max(1, num_rows * width), _PIECE_CELLS):
+        budget.tick()
+        above, position = np.divmod(np.arange(start, min(start + _PIECE_CELLS, num_rows * width)), width)
+        piece = {n: column[above] for n, column in rows.items()} | {name: position.astype(types[name])}
+        for check in checks:
+            columns = {
+                n: fixed[n] if n in fixed else ExactColumn(axes[n].narrow[piece[n]], axes[n].bounds)
+                for n in check.constraint.variables
+            }
+            budget.stats.cells += len(piece[name])
+            passes = np.broadcast_to(np.asarray(test(check.constraint, columns), dtype=bool), piece[name].shape)
+            piece = {n: column[passes] for n, column in piece.items()}
+        total += len(piece[name])
+        budget.check_rows(total, tuple(types))
+        # The pieces are joined in the end: for a moment all rows exist twice.
+        budget.check_bytes(2 * total * row_bytes, "a table")
+        yield piece
 
 
 # A node with at most this many combinations is enumerated instead of split.
@@ -173,9 +209,8 @@ def _listed(
     if not open_names:
         return {}, 1
     checks = [TableCheck(c, c.variables & axes.keys()) for c in constraints if c.variables & axes.keys()]
-    rows, num_rows = build_table(open_names, checks, axes, fixed, Budget(budget.rest()))
-    order = np.lexsort([rows[n] for n in reversed(open_names)])
-    return {n: axes[n].values[rows[n][order].astype(np.intp)] for n in open_names}, num_rows
+    rows, num_rows = list_rows(open_names, checks, axes, fixed, Budget(budget.rest()))
+    return {n: axes[n].values[rows[n]] for n in open_names}, num_rows
 
 
 def split(domain: Domain) -> list[Domain]:

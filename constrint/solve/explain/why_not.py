@@ -20,7 +20,7 @@ from constrint.model.text.render import code_text, number_text, unit_of
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.enumeration import count
 from constrint.solve.explain.conflict import rule_text
-from constrint.solve.space.axes import Axis, axis_from_domain
+from constrint.solve.space.axes import axis_from_domain
 
 # Largest domain whose alternatives are tried.
 _MAX_VALUES: Final = 1 << 16
@@ -297,7 +297,7 @@ def _phrase(name: str, fitting: Sequence[Any], domain: Domain, value: Any) -> st
     return f"{name} in {{{', '.join(map(str, nearest))}{more}}}"
 
 
-_PIECE_CELLS: Final = 1 << 20
+# Most combinations of one rule that are counted: a longer count would leave no time for the other rules.
 _MAX_CELLS: Final = 1 << 32
 
 
@@ -388,48 +388,14 @@ def _counted(problem: Problem, budget: Budget) -> int:
 
 def _violating(problem: Problem, constraint: Constraint, product: int, budget: Budget) -> int:
     """Counts the combinations of all declared domains, `product` in number, that violate a constraint."""
-    scope = [n for n in problem.variables if n in constraint.variables]
-    own = math.prod(problem.variables[n].size for n in scope)
-    return (own - _satisfied(problem, constraint, scope, budget)) * (product // own)
-
-
-def _satisfied(problem: Problem, constraint: Constraint, scope: Sequence[str], budget: Budget) -> int:
-    """Counts the combinations of its own variables' domains that satisfy a constraint."""
-    cells = math.prod(problem.variables[n].size for n in scope)
-    if cells > _MAX_CELLS:
+    alone = Problem()
+    for name, domain in problem.variables.items():
+        if name in constraint.variables:
+            alone.declare(name, domain)
+    alone.add(constraint, kind=CERTAIN)
+    own = alone.num_combinations
+    if own > _MAX_CELLS:
         raise LimitReachedError(
-            f"{constraint} links {cells} combinations; at most {_MAX_CELLS} are counted. Narrow its variables."
+            f"{constraint} links {own} combinations; at most {_MAX_CELLS} are counted. Narrow its variables."
         )
-    axes = {n: axis_from_domain(problem.variables[n]) for n in scope}
-    # Leading variables take their values one by one, so that the grid of the others fits.
-    leading: list[str] = []
-    grid = list(scope)
-    while len(grid) > 1 and math.prod(len(axes[n]) for n in grid) > _PIECE_CELLS:
-        grid.sort(key=lambda n: len(axes[n]))
-        leading.append(grid.pop(0))
-    return _count(constraint, leading, grid, axes, {}, budget)
-
-
-def _count(
-    constraint: Constraint,
-    leading: list[str],
-    grid: list[str],
-    axes: Mapping[str, Axis],
-    chosen: dict[str, ExactColumn],
-    budget: Budget,
-) -> int:
-    if leading:
-        first, *rest = leading
-        total = 0
-        for value in axes[first].values.tolist():
-            total += _count(constraint, rest, grid, axes, {**chosen, first: ExactColumn(value, (value, value))}, budget)
-        return total
-    budget.check_work()
-    columns = dict(chosen)
-    for position, name in enumerate(grid):
-        shape = [1] * len(grid)
-        shape[position] = -1
-        columns[name] = axes[name].column(tuple(shape))
-    sizes = tuple(len(axes[n]) for n in grid)
-    verdict = np.asarray(test(constraint, columns), dtype=bool)
-    return int(np.count_nonzero(verdict)) * (math.prod(sizes) // verdict.size)
+    return (own - _counted(alone, budget)) * (product // own)

@@ -175,15 +175,10 @@ class AxisLayout:
             self._places[name] = {v: at for at, v in enumerate(axis.values.tolist())}
         return self._places[name].get(value)
 
-    def rows_of(self, assignments: Sequence[Mapping[str, int]]) -> Rows | None:
-        """Positions of assignments, one row each; None if some value is not on its axis."""
-        rows: Rows = {}
-        for name in self.axes:
-            positions = [self.position(name, a[name]) for a in assignments]
-            if None in positions:
-                return None
-            rows[name] = np.array(positions)
-        return rows
+    def row_of(self, assignment: Mapping[str, int]) -> Rows | None:
+        """Positions of one assignment; None if some value is not on its axis."""
+        positions = {name: self.position(name, assignment[name]) for name in self.axes}
+        return None if None in positions.values() else {name: np.array([at]) for name, at in positions.items()}
 
     def positions_of(self, columns: Mapping[str, NDArray[Any]]) -> Rows | None:
         """Positions of columns of values; None if some value is not on its axis."""
@@ -274,9 +269,9 @@ def dicts_of(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, 
 Keys = NDArray[np.int64]
 #: Columns of positions, one per variable; each row is one combination.
 Rows = dict[str, NDArray[Any]]
-_KEY_LIMIT: Final = 1 << 62
-_DENSE: Final = 1 << 16
-_MANY: Final = 1 << 18
+KEY_LIMIT: Final = 1 << 62
+# Keys that are sorted 16 bits at a time: quicker than comparing them.
+_MANY: Final = 1 << 10
 # Listings up to this size are not compared with the available memory.
 _FEW_BYTES: Final = 1 << 24
 
@@ -297,7 +292,7 @@ def combine(tables: Sequence[Sequence[NDArray[Any]]], sizes: Sequence[int]) -> t
     keys: list[Keys] = [columns[0].astype(np.int64) for columns in tables]
     bound = sizes[0]
     for i in range(1, len(sizes)):
-        if bound * sizes[i] >= _KEY_LIMIT:
+        if bound * sizes[i] >= KEY_LIMIT:
             keys, bound = _compressed(keys)
         keys = [k * sizes[i] + columns[i] for k, columns in zip(keys, tables, strict=True)]
         bound *= sizes[i]
@@ -311,52 +306,17 @@ def _compressed(keys: list[Keys]) -> tuple[list[Keys], int]:
     return [part.astype(np.int64) for part in np.split(inverse.reshape(-1), ends)], max(1, len(unique))
 
 
-def group(keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys, NDArray[np.intp]]:
-    """Sorts rows by key.
-
-    Returns:
-        The order of rows (None if they are sorted already), the distinct keys, and where each one's rows
-        start in that order.
-    """
-    order: NDArray[np.intp] | None = None
-    if len(keys) > 1 and not bool(np.all(keys[1:] >= keys[:-1])):
-        order = _rising(keys, bound)
-        keys = keys[order]
-    first = np.empty(len(keys), dtype=bool)
-    first[:1] = True
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    starts = np.flatnonzero(first)
-    return order, keys[starts], starts
-
-
-def _rising(keys: Keys, bound: int) -> NDArray[np.intp]:
-    """The order in which keys rise, equal ones as they stand; many long ones are sorted 16 bits at a time."""
-    if bound <= _DENSE or len(keys) < _MANY:
-        return np.argsort(keys.astype(np.uint16) if bound <= _DENSE else keys, kind="stable")
-    order: NDArray[np.intp] | None = None
-    for shift in range(0, (bound - 1).bit_length(), 16):
+def rising(keys: Keys) -> NDArray[np.intp]:
+    """The order in which keys rise, equal ones as they stand; many are sorted 16 bits at a time, between looks."""
+    if len(keys) < 2 or bool(np.all(keys[1:] >= keys[:-1])):
+        return np.arange(len(keys))
+    if len(keys) < _MANY:
+        return np.argsort(keys, kind="stable")
+    order: NDArray[np.intp] = np.arange(len(keys))
+    for shift in range(0, int(keys.max()).bit_length(), 16):
         step()
-        digits = (keys >> shift).astype(np.uint16)
-        more = np.argsort(digits if order is None else digits[order], kind="stable")
-        step()
-        order = more if order is None else order[more]
-    assert order is not None
+        order = order[np.argsort((keys[order] >> shift).astype(np.uint16), kind="stable")]
     return order
-
-
-def find(keys: NDArray[Any], sorted_keys: Keys, bound: int) -> NDArray[Any]:
-    """Position of every key among the distinct `sorted_keys`; -1 where it is missing."""
-    if bound <= max(_DENSE, 4 * len(keys)):
-        place = np.full(bound, -1, dtype=np.int16 if len(sorted_keys) < 1 << 15 else np.int32)
-        place[sorted_keys] = np.arange(len(sorted_keys), dtype=place.dtype)
-        result: NDArray[Any] = place[keys]
-        return result
-    if len(sorted_keys) == 0:
-        return np.full(len(keys), -1, dtype=np.intp)
-    at = np.searchsorted(sorted_keys, keys)
-    at[at == len(sorted_keys)] = 0
-    at[sorted_keys[at] != keys] = -1
-    return at
 
 
 def check_listing(rows: int, row_bytes: int = 8) -> None:
@@ -376,7 +336,7 @@ def check_listing(rows: int, row_bytes: int = 8) -> None:
 
 def total_type(bound: int) -> Any:
     """The dtype in which sums up to `bound` are exact."""
-    return np.int64 if bound < _KEY_LIMIT else object
+    return np.int64 if bound < KEY_LIMIT else object
 
 
 def ranges(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

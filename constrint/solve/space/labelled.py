@@ -124,10 +124,6 @@ class LabelledSpace(SearchSpace):
             return False
         return self._coding.code(name, value) is not None
 
-    def taken_with_gaps(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """The solutions with these indices, excluded ones counted."""
-        return list(map(self._coding.decoded, self.codes.taken_with_gaps(indices)))
-
     def extend(self, partial: Mapping[str, Any]) -> SearchSpace:
         """Returns all completions of a partial assignment."""
         codes = self._coded(partial)

@@ -11,33 +11,28 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.frames import html_table, library
 from constrint.model.operations import as_int, shown
-from constrint.solve.space.axes import check_listing, combine, places_of
-from constrint.solve.space.parts import Part, TreePart
+from constrint.solve.space.axes import check_listing, places_of
+from constrint.solve.space.parts import Part
+from constrint.solve.space.tree import Tree
 
 if TYPE_CHECKING:
     from constrint.solve.space.axes import AxisLayout
     from constrint.solve.space.space import SearchSpace
 
 
-def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Neighbours of one assignment after the other, as dictionaries."""
+def neighbours_of(space: SearchSpace, assignment: Mapping[str, int]) -> list[dict[str, int]]:
+    """Neighbours of an assignment, as dictionaries."""
     layout = space.layout
-    rows_of_each = [layout.rows_of([a]) for a in assignments]
-    if layout.derived or any(rows is None for rows in rows_of_each) or any(_off(space, a) for a in assignments):
-        return [n for a in assignments for n in _one_by_one(space, a)]
+    rows = layout.row_of(assignment)
+    if layout.derived or rows is None or any(assignment.get(n) != v for n, v in layout.fixed.items()):
+        return _one_by_one(space, assignment)
     neighbours: list[dict[str, int]] = []
-    for assignment, rows in zip(assignments, rows_of_each, strict=True):
-        allowed = _allowed(space, rows or {})
-        for name in space.names:
-            if name in allowed:
-                positions = np.flatnonzero(allowed[name][0])
-                values = layout.values(name, positions).tolist()
-                neighbours += [{**assignment, name: v} for v in values if v != assignment[name]]
+    allowed = _allowed(space, rows)
+    for name in space.names:
+        if name in allowed:
+            values = layout.values(name, np.flatnonzero(allowed[name][0])).tolist()
+            neighbours += [{**assignment, name: v} for v in values if v != assignment[name]]
     return neighbours
-
-
-def _off(space: SearchSpace, assignment: Mapping[str, int]) -> bool:
-    return any(assignment.get(n) != v for n, v in space.layout.fixed.items())
 
 
 def _one_by_one(space: SearchSpace, values: Mapping[str, int]) -> list[dict[str, int]]:
@@ -128,20 +123,16 @@ def _same_part(one: Part, other: Part, mine: AxisLayout, theirs: AxisLayout) -> 
         equal = np.array_equal(a.values, b.values) if hasattr(a, "values") and hasattr(b, "values") else a == b
         if not equal:
             return False
-    if not isinstance(one, TreePart) or not isinstance(other, TreePart):
+    if not isinstance(one, Tree) or not isinstance(other, Tree):
         return type(one) is type(other) and one == other
-    tables = {frozenset(node.rows): node for node in other.tree.nodes}
-    if tables.keys() != {frozenset(node.rows) for node in one.tree.nodes} or len(tables) != len(one.tree.nodes):
-        return False
-    for node in one.tree.nodes:
-        match = tables[frozenset(node.rows)]
-        if node.num_rows != match.num_rows:
-            return False
-        names = sorted(node.rows)
-        both, _ = combine([[t.rows[n] for n in names] for t in (node, match)], [one.tree.sizes[n] for n in names])
-        if not np.array_equal(np.sort(both[0]), np.sort(both[1])):
-            return False
-    return True
+    return len(one.tables) == len(other.tables) and all(
+        x.rows.keys() == y.rows.keys()
+        and np.array_equal(x.starts, y.starts)
+        and all(np.array_equal(x.rows[n], y.rows[n]) for n in x.rows)
+        and x.links.keys() == y.links.keys()
+        and all(np.array_equal(link, y.links[child]) for child, link in x.links.items())
+        for x, y in zip(one.tables, other.tables, strict=True)
+    )
 
 
 def _holds_all(one: SearchSpace, other: SearchSpace) -> bool:

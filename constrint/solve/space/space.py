@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,28 @@ from numpy.typing import NDArray
 from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.operations import as_int
-from constrint.solve.budget import Limits, SearchStats
+from constrint.solve.budget import Budget, Limits, SearchStats
+from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, places_of, total_type
-from constrint.solve.space.parts import Factors, Part, TreePart
-from constrint.solve.space.tree import merged
+from constrint.solve.space.parts import Factors, Part
+from constrint.solve.space.tree import Tree, merged
 
 if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
+
+
+class SpaceEngine(NamedTuple):
+    """Questions of a space to the engine that found it.
+
+    Attributes:
+        space: Finds the space of a changed problem.
+        best: Searches for the k best solutions of a problem within a budget; None where it has no quick way to them,
+            unless it is told that there is no other way.
+    """
+
+    space: Callable[[Problem], SearchSpace]
+    best: Callable[[Problem, int, Budget, bool], SearchResult | None]
+
 
 _BATCH: Final = 4096
 # Combinations of its inputs that are tried for the first value of a variable that follows from them.
@@ -38,7 +53,9 @@ class SearchSpace:
         problem: The problem.
         factors: The solutions in factored form, excluded ones still in them.
         stats: Work of the search.
+        values_left: Per variable that was narrowed, the values that are left.
         excluded: Solutions removed by `exclude`.
+        engine: Answers the few questions that this space cannot answer.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
     """
@@ -48,7 +65,7 @@ class SearchSpace:
         problem: Problem,
         factors: Factors,
         stats: SearchStats,
-        search: Callable[[Problem], SearchSpace],
+        engine: SpaceEngine,
         *,
         values_left: Mapping[str, tuple[int, ...]] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
@@ -56,9 +73,9 @@ class SearchSpace:
         self.problem = problem
         self.stats = stats
         self.factors = factors
-        # Finds the space of a changed problem, for the few questions that this one cannot answer.
-        self._search = search
-        self._values_left = dict(values_left or {})
+        # For the few questions that this space cannot answer.
+        self.engine = engine
+        self.values_left = dict(values_left or {})
         self.excluded = tuple(dict(e) for e in excluded)
         self.gaps = sorted(self._index(e) for e in self.excluded)
         self.size: int = factors.total - len(self.gaps)
@@ -151,11 +168,6 @@ class SearchSpace:
         for gap in self.gaps:
             array = array + (array >= gap)
         return self.layout.assignments(self._positions(array), len(array))
-
-    def taken_with_gaps(self, indices: Sequence[int]) -> list[dict[str, int]]:
-        """The solutions with these indices, excluded ones counted."""
-        wanted = np.array(indices, dtype=total_type(self.factors.total))
-        return dicts_of(self.layout.assignments(self._positions(wanted), len(wanted)), len(wanted))
 
     def _positions(self, indices: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices, excluded ones counted."""
@@ -259,7 +271,7 @@ class SearchSpace:
         """Index with excluded solutions counted; -1 for what is no solution."""
         if self.parts is None or any(values[n] != v for n, v in self.layout.fixed.items()):
             return -1
-        rows = self.layout.rows_of([values])
+        rows = self.layout.row_of(values)
         if rows is None or not self._follows(values):
             return -1
         index = 0
@@ -280,7 +292,7 @@ class SearchSpace:
             values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
             if values is not None and values not in gone:
                 gone.append(values)
-        return self._of(self.factors, self._values_left, gone)
+        return self._of(self.factors, self.values_left, gone)
 
     def best(
         self,
@@ -293,9 +305,8 @@ class SearchSpace:
     ) -> list[Ranked]:
         """The `k` cheapest solutions, cheapest first; those in which the cost has no value are left out.
 
-        By an expression they are found without listing the others. Of equal cost is first what comes first by the
-        positions of the expression's variables on their lists of values, variables in declared order; then what has
-        the smaller index.
+        By an expression they are found without listing the others. Equally cheap ones come in an order that is the same
+        in every run; where more than `k` share the last place, which of them are returned is the search's choice.
 
         Args:
             k: Most solutions to return.
@@ -365,7 +376,7 @@ class SearchSpace:
                 if not at:
                     return self._nothing()
                 positions[name] = np.array(sorted(at))
-        values_left = dict(self._values_left)
+        values_left = dict(self.values_left)
         for name, allowed in values.items():
             values_left[name] = tuple(v for v in values_left.get(name, allowed) if v in allowed)
         if any(name in self.layout.derived for name in values):
@@ -386,7 +397,7 @@ class SearchSpace:
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> SearchSpace:
         """A space of the same problem with other solutions."""
-        return SearchSpace(self.problem, factors, self.stats, self._search, values_left=values_left, excluded=excluded)
+        return SearchSpace(self.problem, factors, self.stats, self.engine, values_left=values_left, excluded=excluded)
 
     def _nothing(self) -> SearchSpace:
         return self._of(Factors(self.layout, None))
@@ -399,10 +410,10 @@ class SearchSpace:
             if not left:
                 return self._nothing()
             narrowed = narrowed.with_domain(name, Domain.from_values(left))
-        space = self._search(narrowed)
+        space = self.engine.space(narrowed)
         gone = [e for e in self.excluded if all(e[n] in values for n, values in values_left.items())]
         return SearchSpace(
-            self.problem, space.factors, space.stats, self._search, values_left=values_left, excluded=gone
+            self.problem, space.factors, space.stats, self.engine, values_left=values_left, excluded=gone
         )
 
     def first(self) -> dict[str, int]:
@@ -424,7 +435,7 @@ class SearchSpace:
             return solution
         from constrint.solve.space.queries import solution_after
 
-        whole = self._of(self.factors, self._values_left)
+        whole = self._of(self.factors, self.values_left)
         while solution in self.excluded:
             solution = solution_after(whole, solution)
         return solution
@@ -450,7 +461,7 @@ class SearchSpace:
         from constrint.solve.space.queries import neighbours_of
 
         values = self._checked(assignment)
-        return [n for n in neighbours_of(self, [values]) if n not in self.excluded]
+        return [n for n in neighbours_of(self, values) if n not in self.excluded]
 
     def neighbour_columns(
         self, assignments: Mapping[str, NDArray[Any]]
@@ -496,8 +507,9 @@ class SearchSpace:
         Cheaper than `project` where one table holds all these variables: its rows are taken as they are.
         """
         for part in () if self.gaps else self.parts or ():
-            if names and isinstance(part, TreePart) and all(n in part.root.rows for n in names):
-                return {n: self.layout.narrow_values(n)[part.root.rows[n]] for n in names}, part.root.num_rows
+            root = part.tables[0] if isinstance(part, Tree) else None
+            if names and root is not None and all(n in root.rows for n in names):
+                return {n: self.layout.narrow_values(n)[root.rows[n]] for n in names}, root.num_rows
         columns, counts = self.project(names)
         return columns, len(counts)
 

@@ -1,339 +1,296 @@
-"""A tree of tables: the solutions of one component, counted, listed and projected without a join of everything."""
+"""The solutions of linked variables as a tree of tables, counted and projected without a join of everything.
+
+A row of a table takes one group of rows in every table below it, and every variable is a column of one table. A
+decision diagram is such a tree, too: a chain with a table for each layer, whose rows are arcs, whose groups are states.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model.operations import step
-from constrint.solve.space.axes import Keys, Rows, check_listing, combine, find, group, ranges, total_type
+from constrint.solve.space.axes import KEY_LIMIT, Keys, Rows, check_listing, combine, ranges, rising, total_type
 
 
 @dataclass(slots=True)
 class LinkedTable:
-    """One table of a tree, its rows sorted into groups that agree on what they share with the parent."""
+    """One table of a tree; every row has a solution in the tables below it.
+
+    Attributes:
+        rows: Positions of its own variables, those that no table above it has.
+        starts: Where each group of rows begins, and at last the number of rows.
+        links: Per table below it, the group that each row takes there.
+        totals: Number of solutions below each group.
+    """
 
     rows: Rows
-    num_rows: int
-    parent: int
-    children: list[int]
-    shared: tuple[str, ...]
-    # Set by counting. `links[child]` is each row's group in that child.
+    starts: NDArray[np.intp]
     links: dict[int, NDArray[Any]] = field(default_factory=dict)
-    keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    bound: int = 1
-    starts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     totals: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return int(self.starts[-1])
 
-def unsigned_type(largest: int) -> Any:
-    """The smallest unsigned dtype that holds 0..largest."""
-    return np.uint8 if largest < 1 << 8 else np.uint16 if largest < 1 << 16 else np.int64
+    @property
+    def group(self) -> NDArray[np.intp]:
+        """The group of every row."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+def one_table(rows: Rows, num_rows: int) -> LinkedTable:
+    """A table whose rows are one group."""
+    return LinkedTable(rows, np.array([0, num_rows]))
+
+
+class _Found(NamedTuple):
+    """Rows of positions in a tree: which of them are solutions, and per table the group and the row of each."""
+
+    valid: NDArray[np.bool_]
+    groups: dict[int, NDArray[Any]]
+    rows: list[NDArray[Any]]
+
+
+#: Combinations of kept variables per group of a table, their counts, and where each group begins.
+_Message = tuple[Rows, NDArray[Any], NDArray[np.intp]]
 
 
 class Tree:
-    """The solutions of one component as a tree of tables; node 0 is the root and parents precede children.
+    """The solutions of one component; table 0 is the root, and tables stand before those below them.
 
     Attributes:
-        nodes: The tables, sorted and linked.
+        tables: The tables.
         names: The variables of the component.
         sizes: Number of positions on each variable's axis.
         count: Number of solutions.
     """
 
-    def __init__(self, nodes: list[LinkedTable], sizes: Mapping[str, int]) -> None:
-        self.nodes = nodes
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(n for node in nodes for n in node.rows))
+    def __init__(self, tables: Sequence[LinkedTable], sizes: Mapping[str, int]) -> None:
+        self.tables = tables
+        self.names: tuple[str, ...] = tuple(n for table in tables for n in table.rows)
         self.sizes = {name: sizes[name] for name in self.names}
-        self._total_type = total_type(math.prod(self.sizes.values()))
+        self._type = total_type(math.prod(self.sizes.values()))
+        for table in reversed(tables):
+            table.totals = np.add.reduceat(self._weights(table), table.starts[:-1])
+        if self._type is object and all(table.totals.sum() < KEY_LIMIT for table in tables):
+            self._type = np.int64
+            for table in tables:
+                table.totals = table.totals.astype(np.int64)
+        self.count = int(tables[0].totals[0])
         self._before: dict[int, NDArray[Any]] = {}
-        for i in reversed(range(len(nodes))):
-            self._count(i)
-        root = nodes[0]
-        self.count = int(root.totals[0]) if len(root.totals) else 0
+        self._keys: dict[int, tuple[NDArray[np.intp], Keys]] = {}
 
-    def _count(self, i: int) -> None:
-        """Counts the solutions below every group of node i, drops rows that have none, and groups the rest."""
-        node = self.nodes[i]
-        for child in node.children:
-            step()
-            below = self.nodes[child]
-            link = self._match(below, node)
-            linked = link >= 0
-            if not bool(linked.all()):
-                node.rows = {n: column[linked] for n, column in node.rows.items()}
-                node.links = {c: at[linked] for c, at in node.links.items()}
-                link = link[linked]
-                node.num_rows = len(link)
-            node.links[child] = link
-        self._group(node)
-        weights = self.weights(i)
-        if not node.shared:
-            total = weights.sum(dtype=self._total_type)
-            node.totals = np.array([total] if node.num_rows else [], dtype=self._total_type)
-        elif len(node.starts) == node.num_rows:
-            # In the dtype of sums: products and sums of totals are formed in it.
-            node.totals = weights.astype(self._total_type)
-        else:
-            node.totals = np.add.reduceat(weights, node.starts, dtype=self._total_type)
+    def _weights(self, table: LinkedTable, apart: Sequence[int] = ()) -> NDArray[Any]:
+        """Number of solutions below every row of a table, without those in the tables `apart`."""
+        weights: NDArray[Any] = np.ones(table.num_rows, dtype=self._type)
+        for child, link in table.links.items():
+            if child not in apart:
+                weights = weights * self.tables[child].totals[link]
+        return weights
 
-    def weights(self, i: int) -> NDArray[Any]:
-        """Number of solutions below every row of node i."""
-        node = self.nodes[i]
-        weights: NDArray[Any] | None = None
-        for child in node.children:
-            totals = self.nodes[child].totals
-            if len(node.children) == 1 and self._total_type is np.int64 and len(totals):
-                totals = totals.astype(unsigned_type(int(totals.max())))
-            more = totals[node.links[child]]
-            weights = more if weights is None else weights * more
-        return np.ones(node.num_rows, dtype=np.uint8) if weights is None else weights
-
-    def before(self, i: int) -> NDArray[Any]:
-        """Number of solutions below the earlier rows of node i; computed when it is first asked for."""
+    def _solutions_before(self, i: int) -> NDArray[Any]:
+        """Number of solutions below the earlier rows of table i."""
         if i not in self._before:
-            weights = self.weights(i).astype(self._total_type)
-            self._before[i] = np.cumsum(weights, dtype=self._total_type) - weights
+            weights = self._weights(self.tables[i])
+            self._before[i] = np.cumsum(weights, dtype=self._type) - weights
         return self._before[i]
 
-    def _match(self, below: LinkedTable, node: LinkedTable) -> NDArray[Any]:
-        """Group of `below` for every row of `node`; -1 where it has none."""
-        sizes = [self.sizes[n] for n in below.shared]
-        columns = [node.rows[n] for n in below.shared]
-        if math.prod(sizes) < 1 << 62:
-            keys = columns[0] if len(columns) == 1 else combine([columns], sizes)[0][0]
-            return find(keys, below.keys, below.bound)
-        # The key was renumbered somewhere: encode both sides together.
-        at = below.starts
-        both, bound = combine([[node.rows[n] for n in below.shared], [below.rows[n][at] for n in below.shared]], sizes)
-        order = np.argsort(both[1], kind="stable")
-        at_sorted = find(both[0], both[1][order], bound)
-        return np.where(at_sorted >= 0, order[at_sorted], -1) if len(order) else at_sorted
-
-    def _group(self, node: LinkedTable) -> None:
-        """Sorts the rows of a node by what they share with the parent."""
-        if not node.shared:
-            node.starts = np.zeros(1 if node.num_rows else 0, dtype=np.intp)
-            return
-        keys, node.bound = combine([[node.rows[n] for n in node.shared]], [self.sizes[n] for n in node.shared])
-        order, node.keys, node.starts = group(keys[0], node.bound)
-        if order is not None:
-            node.rows = {n: column[order] for n, column in node.rows.items()}
-            node.links = {c: at[order] for c, at in node.links.items()}
-
     def take(self, indices: NDArray[Any]) -> Rows:
-        """Finds solutions by index: a row of the root by its counts, then one row in each child."""
+        """Positions of the solutions with these indices: in every table the row that the index falls to."""
         rows: Rows = {}
-        index = np.asarray(indices, dtype=self._total_type)
-        self._descend(0, np.zeros(len(index), dtype=np.intp), index, rows)
+        waiting = {0: (np.zeros(len(indices), dtype=np.intp), np.asarray(indices, dtype=self._type))}
+        for i, table in enumerate(self.tables):
+            groups, index = waiting.pop(i)
+            before = self._solutions_before(i)
+            target = index + before[table.starts[groups]]
+            row = np.searchsorted(before, target, side="right") - 1
+            rest = target - before[row]
+            rows.update({name: column[row] for name, column in table.rows.items()})
+            # The last table below varies fastest.
+            for child, link in reversed(table.links.items()):
+                below = link[row]
+                total = self.tables[child].totals[below]
+                waiting[child] = below, rest % total
+                rest = rest // total
         return rows
 
-    def _descend(self, i: int, groups: NDArray[np.intp], index: NDArray[Any], rows: Rows) -> None:
-        node = self.nodes[i]
-        before = self.before(i)
-        target = index + before[node.starts[groups]]
-        row = np.searchsorted(before, target, side="right") - 1
-        rest = target - before[row]
-        for name, column in node.rows.items():
-            if name not in rows:
-                rows[name] = column[row]
-        for position, child in enumerate(node.children):
-            after = np.ones(len(row), dtype=self._total_type)
-            for later in node.children[position + 1 :]:
-                after = after * self.nodes[later].totals[node.links[later][row]]
-            self._descend(child, node.links[child][row], rest // after, rows)
-            rest = rest % after
+    def expand(self, values: Mapping[str, NDArray[Any]]) -> Rows:
+        """Values of all solutions in index order, given the values on each variable's axis.
 
-    def restricted(self, allowed: Mapping[str, NDArray[Any]]) -> Tree:
-        """The tree of the rows that have allowed positions, counted again; it may have no solution."""
-        nodes = []
-        for node in self.nodes:
-            mask: NDArray[np.bool_] | None = None
-            for name, positions in allowed.items():
-                if name in node.rows:
-                    column = node.rows[name]
-                    agrees = column == positions[0] if len(positions) == 1 else np.isin(column, positions)
-                    mask = agrees if mask is None else mask & agrees
-            rows = node.rows if mask is None else {n: column[mask] for n, column in node.rows.items()}
-            num_rows = node.num_rows if mask is None else int(mask.sum())
-            nodes.append(LinkedTable(dict(rows), num_rows, node.parent, list(node.children), node.shared))
-        return Tree(nodes, self.sizes)
+        A value is repeated for every solution that begins with what is chosen so far.
+        """
+        check_listing(self.count, sum(values[name].dtype.itemsize for name in self.names))
+        columns: Rows = {}
+        ends: NDArray[Any] = np.array([self.count])
+        waiting = {0: np.zeros(1, dtype=np.intp)}
+        stack = [0]
+        while stack:
+            i = stack.pop()
+            table, groups = self.tables[i], waiting.pop(i)
+            source, rows = ranges(table.starts[groups], np.diff(table.starts)[groups])
+            ends = (ends // table.totals[groups])[source] * self._weights(table)[rows]
+            for name, column in table.rows.items():
+                columns[name] = np.repeat(values[name][column[rows]], ends.astype(np.int64, copy=False))
+            waiting = {other: at[source] for other, at in waiting.items()}
+            waiting.update({below: link[rows] for below, link in table.links.items()})
+            stack.extend(reversed(table.links))
+        return columns
 
-
-_PIECE_ROWS: Final = 1 << 14
-
-
-def list_rows(tree: Tree, values: Mapping[str, NDArray[Any]]) -> Rows:
-    """Values of all solutions in index order, given the values on each variable's axis."""
-    check_listing(tree.count, sum(values[name].dtype.itemsize for name in tree.names))
-    root = tree.nodes[0]
-    listed: list[Rows] = [{name: _looked_up(values[name], at) for name, at in node.rows.items()} for node in tree.nodes]
-    if not root.children:
-        return listed[0]
-    if tree.count <= 2 * _PIECE_ROWS:
-        return _joined(tree, listed, slice(None))
-    columns = {name: np.empty(tree.count, dtype=values[name].dtype) for name in tree.names}
-    step = max(1, _PIECE_ROWS * root.num_rows // tree.count)
-    done = 0
-    for start in range(0, root.num_rows, step):
-        piece = _joined(tree, listed, slice(start, start + step))
-        end = done
-        for name, column in piece.items():
-            end = done + len(column)
-            columns[name][done:end] = column
-        done = end
-    return columns
-
-
-def _looked_up(values: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
-    """Values at positions; evenly spaced ones are computed, which is faster than looking them up."""
-    if len(positions) > 4 * len(values) > 4 and values.dtype != object and positions.dtype == np.uint8:
-        steps = np.diff(values.astype(np.int64))
-        if len(values) < 128 and steps.min() == steps.max() and abs(int(steps[0])) < 128:
-            result = positions.astype(values.dtype)
-            result *= values.dtype.type(steps[0])
-            result += values[0]
-            return result
-    taken: NDArray[Any] = values[positions]
-    return taken
-
-
-def _joined(tree: Tree, listed: list[Rows], rows_of_root: slice) -> Rows:
-    """Lists the solutions below some rows of the root."""
-    root = tree.nodes[0]
-    columns = {name: column[rows_of_root] for name, column in listed[0].items()}
-    # The group in each table that is still to be joined; its rows follow the columns.
-    waiting = {child: link[rows_of_root] for child, link in root.links.items()}
-    stack = list(reversed(root.children))
-    while stack:
-        child = stack.pop()
-        node = tree.nodes[child]
-        groups = waiting.pop(child)
-        if len(node.starts) == node.num_rows:
-            # Every group is one row: nothing is repeated.
-            rows = groups
+    def _find(self, i: int, groups: NDArray[Any], rows: Rows) -> NDArray[np.intp]:
+        """The row of table i in its group for every row of positions; -1 where there is none."""
+        table = self.tables[i]
+        columns = [groups, *(rows[n] for n in table.rows)]
+        sizes = [len(table.starts) - 1, *(self.sizes[n] for n in table.rows)]
+        if math.prod(sizes) < KEY_LIMIT:
+            if i not in self._keys:
+                own = combine([[table.group, *table.rows.values()]], sizes)[0][0]
+                order = rising(own)
+                self._keys[i] = order, own[order]
+            (wanted,), (order, keys) = combine([columns], sizes)[0], self._keys[i]
         else:
-            lengths = np.diff(node.starts, append=node.num_rows)
-            source, rows = ranges(node.starts[groups], lengths[groups])
-            columns = {name: column[source] for name, column in columns.items()}
-            waiting = {c: at[source] for c, at in waiting.items()}
-        for name, column in listed[child].items():
-            if name not in columns:
-                columns[name] = column[rows]
-        for below, link in node.links.items():
-            waiting[below] = link[rows]
-        stack.extend(reversed(node.children))
-    return columns
+            # Such keys are renumbered: both sides must be encoded together.
+            own, wanted = combine([[table.group, *table.rows.values()], columns], sizes)[0]
+            order = rising(own)
+            keys = own[order]
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[at] == wanted, order[at], -1)
+
+    def _found(self, rows: Rows) -> _Found:
+        num_rows = len(next(iter(rows.values())))
+        found = _Found(np.ones(num_rows, dtype=bool), {0: np.zeros(num_rows, dtype=np.intp)}, [])
+        for i, table in enumerate(self.tables):
+            at = self._find(i, found.groups[i], rows)
+            np.logical_and(found.valid, at >= 0, out=found.valid)
+            found.rows.append(np.maximum(at, 0))
+            found.groups.update({child: link[found.rows[i]] for child, link in table.links.items()})
+        return found
+
+    def ranks(self, rows: Rows) -> NDArray[Any]:
+        """Index of the solution in each row of positions; -1 where it is none."""
+        found = self._found(rows)
+        index: dict[int, Any] = {}
+        for i in reversed(range(len(self.tables))):
+            table, at, before = self.tables[i], found.rows[i], self._solutions_before(i)
+            rank, after = before[at] - before[table.starts[found.groups[i]]], 1
+            for child, link in reversed(table.links.items()):
+                rank = rank + index.pop(child) * after
+                after = after * self.tables[child].totals[link[at]]
+            index[i] = rank
+        return np.where(found.valid, index[0], -1)
+
+    def has(self, positions: Mapping[str, int]) -> bool:
+        """Whether one row of positions is a solution."""
+        return bool(self._found({n: np.array([positions[n]]) for n in self.names}).valid[0])
+
+    def moves(self, rows: Rows) -> tuple[NDArray[np.bool_], dict[str, NDArray[np.bool_]]]:
+        """Whether each row of positions is a solution, and with which single positions exchanged it is one."""
+        num_rows = len(next(iter(rows.values())))
+        fits: dict[str, NDArray[np.bool_]] = {}
+        for name, size in self.sizes.items():
+            check_listing(num_rows * size)
+            changed = {n: np.repeat(rows[n], size) for n in self.names}
+            changed[name] = np.tile(np.arange(size), num_rows)
+            fits[name] = self._found(changed).valid.reshape(num_rows, size)
+        return self._found(rows).valid, fits
+
+    def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
+        """Distinct combinations of `keep`, in lexicographic order, and how many solutions each stands for.
+
+        Counts are summed from the last tables up, with the kept variables alone.
+        """
+        names = set(keep)
+        messages: dict[int, _Message] = {}
+        for i in reversed(range(1, len(self.tables))):
+            table = self.tables[i]
+            if names.isdisjoint(table.rows) and messages.keys().isdisjoint(table.links):
+                continue
+            columns, counts = self._gathered(i, names, messages)
+            sizes = {**self.sizes, "": len(table.starts) - 1}
+            columns, counts = aggregate({"": columns.pop(""), **columns}, sizes, counts)
+            groups = columns.pop("")
+            messages[i] = columns, counts, np.searchsorted(groups, np.arange(len(table.starts)))
+        columns, counts = self._gathered(0, names, messages)
+        return aggregate({n: columns[n] for n in keep}, self.sizes, counts)
+
+    def _gathered(self, i: int, names: set[str], messages: dict[int, _Message]) -> tuple[Rows, NDArray[Any]]:
+        """Rows of a table reduced to its group and to kept variables, extended by what the tables below keep."""
+        table = self.tables[i]
+        below = [child for child in table.links if child in messages]
+        counts = self._weights(table, below)
+        columns = {n: column for n, column in table.rows.items() if n in names}
+        # Groups are columns, too, until their tables are joined; their names cannot clash.
+        if i:
+            columns[""] = table.group
+        sizes = {**self.sizes, "": len(table.starts) - 1}
+        for child in below:
+            columns[f"#{child}"] = table.links[child]
+            sizes[f"#{child}"] = len(self.tables[child].starts) - 1
+        for child in below:
+            columns, counts = aggregate(columns, sizes, counts)
+            kept, weights, starts = messages.pop(child)
+            groups = columns.pop(f"#{child}")
+            source, rows = ranges(starts[groups], np.diff(starts)[groups])
+            columns = {n: column[source] for n, column in columns.items()}
+            columns.update({n: column[rows] for n, column in kept.items()})
+            counts = counts[source] * weights[rows]
+        return columns, counts
+
+    def first(self, order: Sequence[str]) -> dict[str, int]:
+        """Positions of the lexicographically first solution, variables taken in this order."""
+        if tuple(order) == self.names and all(len(table.rows) == 1 for table in self.tables):
+            return {n: int(column[0]) for n, column in self.take(np.zeros(1, dtype=np.int64)).items()}
+        positions: dict[str, int] = {}
+        tree: Tree | None = self
+        for name in order:
+            assert tree is not None
+            positions[name] = int(tree.project([name])[0][name][0])
+            tree = tree.restrict({name: np.array([positions[name]])})
+        return positions
+
+    def restrict(self, allowed: Mapping[str, NDArray[Any]]) -> Tree | None:
+        """The solutions in which each of these variables has one of these positions; None if there is none."""
+        if not any(n in self.sizes for n in allowed):
+            return self
+        tables: list[LinkedTable] = []
+        # Per table its groups' new numbers; -1 for a group that has no row left.
+        number: dict[int, NDArray[np.intp]] = {}
+        for i in reversed(range(len(self.tables))):
+            table = self.tables[i]
+            left = np.ones(table.num_rows, dtype=bool)
+            for name in table.rows.keys() & allowed.keys():
+                left &= np.isin(table.rows[name], allowed[name])
+            for child, link in table.links.items():
+                left &= number[child][link] >= 0
+            lengths = np.add.reduceat(left, table.starts[:-1], dtype=np.intp)
+            stays = lengths > 0
+            if not stays.any():
+                return None
+            number[i] = np.where(stays, np.cumsum(stays) - 1, -1)
+            links = {child: number[child][link[left]] for child, link in table.links.items()}
+            starts = np.concatenate([[0], np.cumsum(lengths[stays])])
+            tables.insert(0, LinkedTable({n: column[left] for n, column in table.rows.items()}, starts, links))
+        return Tree(tables, self.sizes)
 
 
-def multiply_out(column: NDArray[Any], outer: int, inner: int) -> NDArray[Any]:
-    """Repeats every element `inner` times, and the result `outer` times."""
-    if inner > 1:
-        column = np.repeat(column, inner)
-    if outer == 1:
-        return column
-    result = np.empty((outer, len(column)), dtype=column.dtype)
-    result[:] = column
-    return result.reshape(-1)
-
-
-@dataclass(slots=True)
-class _Message:
-    """Per group of a node: kept combinations below it and their counts; rows are sorted by group."""
-
-    kept: Rows
-    counts: NDArray[Any]
-    starts: NDArray[np.intp]
-    lengths: NDArray[np.intp]
-
-
-def aggregate(columns: Rows, sizes: dict[str, int], counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
+def aggregate(columns: Rows, sizes: Mapping[str, int], counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
     """Adds up the counts of equal rows; the result is in lexicographic order of the columns."""
     if not columns:
         return {}, np.array([counts.sum()], dtype=counts.dtype)
-    keys, bound = combine([list(columns.values())], [sizes[n] for n in columns])
-    order, _, starts = group(keys[0], bound)
-    if order is not None:
-        counts = counts[order]
+    (keys,), _ = combine([list(columns.values())], [sizes[n] for n in columns])
+    order = rising(keys)
+    keys, counts = keys[order], counts[order]
+    first = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
     if len(starts) != len(counts):
-        counts = np.add.reduceat(counts, starts) if len(starts) else counts
-    first = starts if order is None else order[starts]
-    return {n: column[first] for n, column in columns.items()}, counts
-
-
-def project_tree(tree: Tree, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
-    """Distinct combinations of some variables, and how many solutions each stands for.
-
-    The rows come in lexicographic order of `keep`.
-    """
-    names = set(keep)
-    messages: dict[int, _Message | None] = {}
-    for i in reversed(range(1, len(tree.nodes))):
-        messages[i] = _message(tree, i, names, messages)
-    columns, counts = _gather(tree, 0, names, messages)
-    return aggregate({n: columns[n] for n in keep}, tree.sizes, counts)
-
-
-def _below(tree: Tree, i: int, names: set[str]) -> bool:
-    """Says whether the subtree of node i has variables to keep that are not in its parent's table."""
-    node = tree.nodes[i]
-    own = any(n in names and n not in node.shared for n in node.rows)
-    return own or any(_below(tree, c, names) for c in node.children)
-
-
-def _message(tree: Tree, i: int, names: set[str], messages: dict[int, _Message | None]) -> _Message | None:
-    """Message of node i to its parent; None where the group totals suffice."""
-    if not _below(tree, i, names):
-        return None
-    node = tree.nodes[i]
-    columns, counts = _gather(tree, i, names, messages)
-    # `_gather` keeps the group of every row under the reserved name "".
-    sizes = {**tree.sizes, "": max(1, len(node.starts))}
-    ordered = {"": columns[""], **{n: c for n, c in columns.items() if n != "" and n not in node.shared}}
-    columns_below, counts = aggregate(ordered, sizes, counts)
-    groups = columns_below.pop("")
-    starts = np.searchsorted(groups, np.arange(len(node.starts) + 1))
-    return _Message(columns_below, counts, starts[:-1], np.diff(starts))
-
-
-def _gather(tree: Tree, i: int, names: set[str], messages: dict[int, _Message | None]) -> tuple[Rows, NDArray[Any]]:
-    """Rows of node i reduced to wanted variables (and their group), extended by what the children keep."""
-    node = tree.nodes[i]
-    talking = [c for c in node.children if messages[c] is not None]
-    counts: NDArray[Any] = np.ones(node.num_rows, dtype=node.totals.dtype)
-    for child in node.children:
-        if messages[child] is None:
-            counts = counts * tree.nodes[child].totals[node.links[child]]
-    if not talking:
-        counts = tree.weights(i).astype(node.totals.dtype)
-    columns: Rows = {n: column for n, column in node.rows.items() if n in names}
-    if i:
-        lengths = np.diff(np.append(node.starts, node.num_rows))
-        columns[""] = np.repeat(np.arange(len(node.starts)), lengths)
-    # Groups in talking children are columns too until those children are joined; their names cannot clash.
-    sizes = {**tree.sizes, "": max(1, len(node.starts))}
-    for child in talking:
-        columns[f"#{child}"] = node.links[child]
-        sizes[f"#{child}"] = max(1, len(tree.nodes[child].starts))
-    if talking:
-        columns, counts = aggregate(columns, sizes, counts)
-    for child in talking:
-        message = messages[child]
-        if message is None:
-            continue
-        groups = columns.pop(f"#{child}")
-        source, rows = ranges(message.starts[groups], message.lengths[groups])
-        columns = {n: c[source] for n, c in columns.items()}
-        columns.update({n: c[rows] for n, c in message.kept.items()})
-        counts = counts[source] * message.counts[rows]
-        if len(talking) > 1:
-            columns, counts = aggregate(columns, sizes, counts)
-    return columns, counts
+        counts = np.add.reduceat(counts, starts)
+    return {n: column[order[starts]] for n, column in columns.items()}, counts
 
 
 def merged(columns: dict[str, NDArray[Any]], counts: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
