@@ -247,10 +247,10 @@ def _expression(epilogue: Any, operands: Any) -> tuple[str, dict[str, Tensor], t
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _tape_of(epilogue: Any) -> tuple[str, frozenset[str], tuple[str, ...]]:
+def _tape_of(epilogue: Any) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The tape of a function or a text, and the names of its operands: a plain tuple, which Dynamo unpacks."""
     found: TracedEpilogue = _of_text(epilogue) if isinstance(epilogue, str) else traced(epilogue)
-    return tuple(found)
+    return found.text, found.names, found.order
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
