@@ -203,13 +203,15 @@ def implementations() -> dict[Path, Path]:
 
 
 #: Implementations that are made of others: they multiply by its kernel, or share its instructions and its walk.
-#: `cdna` prices the order of tiles by the pointer kernel's model of caches.
+#: `cdna` prices the order of tiles by the pointer kernel's model of caches; `wgmma_partial` is `wgmma`'s backward
+#: kernel with another exchange.
 MADE_OF = {
-    "cdna": {"pointer"},
-    "prepared": {"cuda"},
-    "fp32": {"cuda"},
-    "scaled": {"cuda"},
-    "gated": {"cuda", "pointer"},
+    "gemm/cdna": {"pointer"},
+    "gemm/prepared": {"cuda"},
+    "gemm/fp32": {"cuda"},
+    "gemm/scaled": {"cuda"},
+    "gemm/gated": {"cuda", "pointer"},
+    "rnn/wgmma_partial": {"wgmma"},
 }
 
 
@@ -217,7 +219,7 @@ def test_no_implementation_knows_another() -> None:
     folders = implementations()
     assert len(folders) >= 5
     for folder, operation in folders.items():
-        made_of = MADE_OF.get(folder.name, set()) if folder.parent.name == "gemm" else set()
+        made_of = MADE_OF.get(f"{operation.name}/{folder.name}", set())
         others = [other for other in folders if other != folder and other.name not in made_of]
         others += [other for other in set(folders.values()) if other != operation]
         for path in folder.rglob("*.py"):

@@ -17,8 +17,7 @@ from constrint.kernels.rnn.wgmma.launch import THREADS_PER_WARP, WgmmaBackend, W
 from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, CELLS_SOURCE, DTYPE_NUMBERS, FENCE, GENERATED
 from constrint.kernels.rnn.wgmma.shape import RING as RING_OF_WGMMA
 from constrint.kernels.rnn.wgmma.shape import SOURCE as SOURCE_OF_WGMMA
-from constrint.kernels.rnn.wgmma_partial.shape import SOURCE, PartialLoop
-from constrint.model import const
+from constrint.kernels.rnn.wgmma_partial.shape import SOURCE, shape_of
 from constrint.select.candidate import Config
 from constrint.select.spec import Launch
 
@@ -44,7 +43,7 @@ def source_of(
 ) -> WgmmaBuild:
     """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
     values = dict(config)
-    shape = PartialLoop(cell, head_dim, {name: const(value) for name, value in values.items()}, direction)
+    shape = shape_of(cell, head_dim, values, direction)
     warps, columns, smem_bytes, ring_bytes = (
         size.value({}) for size in (shape.warps, shape.columns, shape.smem_bytes, shape.ring_bytes)
     )

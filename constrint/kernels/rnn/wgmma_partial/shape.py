@@ -5,12 +5,13 @@ The figures are those of `source/partial.cuh`, which asserts shared memory, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.wgmma.shape import (
     BARRIERS,
     LINE_BYTES,
@@ -22,7 +23,7 @@ from constrint.kernels.rnn.wgmma.shape import (
     carried_registers,
 )
 from constrint.kernels.rnn.wgmma.shape import SPILLING as SPILLING_OF_WGMMA
-from constrint.model import Expr, any_of, ceildiv, divides, maximum, minimum
+from constrint.model import Expr, any_of, ceildiv, const, divides, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Rule
@@ -92,6 +93,11 @@ class PartialLoop(WgmmaLoop):
     def ring_bytes(self) -> Expr:
         """Global memory through which a group of blocks exchanges parts."""
         return RING * self.blocks * self.step_bytes
+
+
+def shape_of(cell: RecurrentCell, head_dim: int, config: Mapping[str, int], direction: str = "backward") -> PartialLoop:
+    """The loop of one configuration: every expression has a value."""
+    return PartialLoop(cell, head_dim, {name: const(value) for name, value in config.items()}, direction)
 
 
 def block_use(shape: PartialLoop) -> BlockUse:
