@@ -60,7 +60,7 @@ class QuantisedSpec(KernelSpec):
         "vectorise": ("warps", "resident"),
         "split": ("split_k",),
         "pipeline": ("stages", "x_turns"),
-        "arithmetic": ("of_sums",),
+        "fuse": ("of_sums",),
     }
     summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
     dtypes = ("bf16", "fp16")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,10 @@ class PartialSpec(ManySequencesSpec):
     name = "wgmma_partial"
     how = "weights stay in shared memory, many sequences at once by wgmma, blocks exchange partial sums"
     forward_by = "wgmma"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("units", "tile_batch", "targets"),
+        "pipeline": ("sources", "first"),
+    }
 
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
