@@ -72,6 +72,8 @@ LAYERS = "h200/rnn_sweep_long.csv"
 MODELS = "h200/models.csv"
 DIRECTIONS = {"LSTM and GRU, forward": "same_forward", "the same, forward and backward": "same_both"}
 SIXTEEN = ("bf16", "fp16")
+#: Layers of the example cells on an H200, and the passes that are timed.
+CELLS, WHICH = "h200/cells.csv", ("forward", "both")
 #: GPUs of the README's table of predicted over published times, by their names in the page of figures.
 PUBLISHED = ("A100-SXM4-80GB", "B200", "H100-SXM5", "L40S", "MI300X", "MI355X")
 REPORT = ("report", "--gpu", "mi300x", "--kernel", "gemm", "--m", "4096", "--n", "4096", "--k", "4096")
@@ -238,24 +240,45 @@ def layer_lines() -> list[str]:
     return lines
 
 
+def cell_lines() -> list[str]:
+    """Milliseconds of layers of the example cells on an H200, by `auto` and by a loop as one would write it."""
+    found: dict[tuple[str, str, str, str], dict[tuple[str, str], str]] = {}
+    for row in read_rows(RESULTS / CELLS):
+        if row["median_ms"]:
+            key = row["cell"], row["units"], row["batch"], row["time"]
+            found.setdefault(key, {})[row["who"], row["which"]] = row["median_ms"]
+    sizes = sorted({key[1:] for key in found}, key=lambda size: int(size[0]))
+    names = [f"{units} units, {batch} sequences, {time} steps" for units, batch, time in sizes]
+    lines = [f"| cell | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for cell in dict.fromkeys(key[0] for key in found):
+        texts = []
+        for size in sizes:
+            times = found.get((cell, *size), {})
+            pairs = [(float(times["auto", w]), float(times["plain", w])) for w in WHICH if ("auto", w) in times]
+            texts.append("; ".join(f"{ours:.2f} ({loop / ours:.0f})" for ours, loop in pairs))
+        lines.append(f"| `{cell}` | {' | '.join(texts)} |")
+    return lines
+
+
 def _order_of_layer(key: tuple[str, str, str, str, str, str]) -> tuple[Any, ...]:
     """LSTMs first, in several heads first, by units and sequences."""
     cell, heads, units, batch, *_ = key
     return cell != "lstm", heads == "1", int(batch) != USUAL_BATCH, int(units), int(batch)
 
 
-#: What is written where.
 def project_lines() -> list[str]:
     """The page's table of other projects' tests with our layers."""
     return list(table(read_projects(RESULTS / PROJECTS)))
 
 
+#: What is written where.
 TABLES: dict[str, tuple[Path, Callable[[], list[str]]]] = {
     "results": (README, result_lines),
     "models": (README, model_lines),
     "published": (README, published_lines),
     "used": (PAGE, used_lines),
     "layers": (PAGE, layer_lines),
+    "cells": (PAGE, cell_lines),
     "projects": (PAGE, project_lines),
 }
 

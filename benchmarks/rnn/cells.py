@@ -5,7 +5,8 @@
 
 `auto` is what a layer runs, `staged` and `torch` are named back-ends, `plain` is `reference`: a loop over steps that
 autograd differentiates, as one would write it. Every row has been called before it is timed. Wall time of a call, calls
-of a round back to back, in bf16; `both` is the forward and the backward pass.
+of a round back to back, in bf16; `both` is the forward and the backward pass. Back-ends with kernels take turns with
+each other, apart from those that call torch for every operation, which leave so much garbage that the next call waits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ COLUMNS = ("cell", "units", "batch", "time", "who", "which", "median_ms", "sprea
 #: (units, batch, time).
 SHAPES = ((512, 16, 128), (1024, 64, 64))
 BACKENDS = {"auto": "auto", "staged": "staged", "torch": "torch", "plain": "reference"}
+#: Those that call torch for every operation.
+BY_TORCH = ("torch", "plain")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cells"
 
@@ -82,7 +86,11 @@ def measured(table: Table, cell: CellDefinition, shape: tuple[int, int, int], ti
             ready += [(who, which, call) for which, call in made.items()]
         else:
             failed.append((who, outcome))
-    figures = timer.from_python([call for _, _, call in ready], rounds) if ready else []
+    figures = [
+        figure
+        for _, group in groupby(ready, lambda one: one[0] in BY_TORCH)
+        for figure in timer.from_python([call for _, _, call in group], rounds)
+    ]
     of_auto = {which: figure.median_s for (who, which, _), figure in zip(ready, figures, strict=True) if who == "auto"}
     sizes = {"cell": cell.name, "units": units, "batch": batch, "time": time}
     for (who, which, _), figure in zip(ready, figures, strict=True):

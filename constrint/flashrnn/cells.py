@@ -273,15 +273,15 @@ class CellLayer(Recurrent):
         )
 
     def _recur(self, operands: Any, lengths: Tensor | None) -> Results:
-        wx, kind = operands.wx, accumulation_dtype(operands.wx.dtype)
+        wx = operands.wx
         call = CellCall(
             self.definition,
             wx,
             operands.r.to(wx.dtype) if len(recurrent_gates(self.definition)) else None,
             operands.b,
-            None if operands.states is None else operands.states.to(kind),
-            tuple(each.to(kind) for each in operands.parameters),
-            tuple(each.to(kind) for each in operands.inputs),
+            operands.states,
+            operands.parameters,
+            operands.inputs,
             lengths,
             operands.reset,
             check_clip(self.gradient_recurrent_clip),
@@ -391,10 +391,13 @@ def _named(
 
 
 def _results(call: CellCall, backend: str) -> CellResults:
-    """The results of a checked call."""
+    """The results of a checked call, whose states, parameters and inputs may be of any floating-point type."""
     if needs_plain_torch() or (backend == REFERENCE and not is_compiling()):
         check_exported(call.wx.shape[1])
-        return reference(call)
+        kind = accumulation_dtype(call.wx.dtype)
+        initial = None if call.initial is None else call.initial.to(kind)
+        parameters, inputs = (tuple(each.to(kind) for each in some) for some in (call.parameters, call.inputs))
+        return reference(replace(call, initial=initial, parameters=parameters, inputs=inputs))
     trained = (call.wx, call.r, call.b, call.initial, *call.parameters, *call.inputs)
     return run_cell(call, TORCH if backend == REFERENCE else backend, trains=may_train(*trained))
 

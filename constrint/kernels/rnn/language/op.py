@@ -1,7 +1,8 @@
 """The operators `constrint::cell_forward` and `constrint::cell_backward`: any cell over time, with gradients.
 
 A cell is an argument by its name and text, so that torch.compile, and a process that loads what another one compiled,
-know all of it. Which back-end runs a call, `dispatch.py` says.
+know all of it. Which back-end runs a call, `dispatch.py` says. A call that nothing observes goes past the operators,
+whose gradient costs the host a millisecond: through a node of autograd with the same functions.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
+from constrint.kernels.launch.plan.nodes import apply_of
+from constrint.kernels.launch.plan.table import listeners
 from constrint.kernels.rnn.language.backends import CellCall, CellResults
 from constrint.kernels.rnn.language.dispatch import backend_of
 from constrint.kernels.rnn.language.parse import definition_of
@@ -53,7 +57,6 @@ def call_of(operands: tuple[Any, ...], *, needs_inputs: bool = False) -> CellCal
     )
 
 
-@torch.library.impl("constrint::cell_forward", "default")
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *operands, saves = arguments
     call = call_of(tuple(operands))
@@ -80,7 +83,6 @@ def _fake_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-@torch.library.impl("constrint::cell_backward", "default")
 def _backward(*arguments: Any) -> tuple[Any, ...]:
     """Gradients of wx, r, b, initial, parameters and inputs; empty tensors and lists stand for absent ones."""
     d_hidden, d_rest, d_last, hidden, rest, saved = arguments[:6]
@@ -129,6 +131,8 @@ def _no_steps(call: CellCall, d_last: Tensor | None) -> tuple[Any, ...]:
     )
 
 
+torch.library.impl("constrint::cell_forward", "default", _forward)
+torch.library.impl("constrint::cell_backward", "default", _backward)
 cell_forward = torch.ops.constrint.cell_forward.default
 cell_backward = torch.ops.constrint.cell_backward.default
 
@@ -151,7 +155,9 @@ def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     none = (None,) * (_NUM_OPERANDS + 1)
     if all(grad is None for grad in grads[:3]):
         return (*none[:4], [None] * count, [None] * count_inputs, *none[6:])
-    d_wx, d_r, d_b, d_initial, d_parameters, d_inputs = cell_backward(
+    # With create_graph=True the gradients are differentiated again, which the operator can be.
+    backward = cell_backward if torch.is_grad_enabled() or is_observed() else _backward
+    d_wx, d_r, d_b, d_initial, d_parameters, d_inputs = backward(
         *grads[:3], hidden, rest, saved, wx, r, b, initial, parameters, inputs, lengths, reset, *ctx.options,
         ctx.needs_inputs,
     )  # fmt: skip
@@ -226,10 +232,50 @@ torch.library.register_autograd("constrint::cell_forward", _gradients, setup_con
 torch.library.register_autograd("constrint::cell_backward", _second, setup_context=_save_for_second)
 
 
+class _Cell(torch.autograd.Function):
+    """A call that goes past the operators; its gradients of parameters and inputs stand one by one."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        counts: tuple[int, int],
+        options: tuple[Any, ...],
+        wx: Tensor,
+        r: Tensor | None,
+        b: Tensor | None,
+        initial: Tensor | None,
+        *others: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        operands = wx, r, b, initial, list(others[: counts[0]]), list(others[counts[0] :]), *options, True
+        results = _forward(*operands)
+        _save(ctx, operands, results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        *first, of_parameters, of_inputs = _gradients(ctx, *grads)[:_NUM_TRAINED]
+        return None, None, *first, *of_parameters, *of_inputs
+
+
+_apply = apply_of(_Cell)
+
+
+def is_observed() -> bool:
+    """Whether torch compiles, traces, transforms or profiles the call, so that it has to be an operator's."""
+    return is_compiling() or any(listens() for listens in listeners())
+
+
 def run_cell(call: CellCall, backend: str, *, trains: bool) -> CellResults:
-    """Run a call through the operator; `trains` asks for what a backward pass needs."""
-    hidden, rest, last, saved = cell_forward(
-        call.wx, call.r, call.b, call.initial, list(call.parameters), list(call.inputs), call.lengths, call.reset,
-        call.cell.named_text, backend, call.clip, trains,
-    )  # fmt: skip
+    """Run a call; `trains` asks for what a backward pass needs."""
+    operands = call.wx, call.r, call.b, call.initial
+    options = call.lengths, call.reset, call.cell.named_text, backend, call.clip
+    if is_observed():
+        results = cell_forward(*operands, list(call.parameters), list(call.inputs), *options, trains)
+    elif trains:
+        counts = len(call.parameters), len(call.inputs)
+        results = _apply(counts, options, *operands, *call.parameters, *call.inputs)
+    else:
+        with torch.no_grad():
+            results = _forward(*operands, call.parameters, call.inputs, *options, False)
+    hidden, rest, last, saved = results
     return replace(CellResults(hidden, rest, last, None), saved=saved if trains else None)
