@@ -78,7 +78,8 @@ class QuantisedSpec(KernelSpec):
     def device_files(self) -> tuple[Path, ...]:
         """Its source, and the epilogue that it shares with the CUDA GEMM."""
         folder = Path(__file__).parent
-        return (folder / "source" / "kernel.cu", folder.parent / "cuda" / "source" / "epilogue.cuh")
+        own = (folder / "source" / name for name in ("kernel.cu", "numbers.cuh"))
+        return (*own, folder.parent / "cuda" / "source" / "epilogue.cuh")
 
     @property
     def compilers(self) -> Mapping[str, str]:
