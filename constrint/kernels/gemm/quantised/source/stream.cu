@@ -29,6 +29,7 @@ constexpr int kSums = 4 * kNarrow, kShare = kBlockRows * kSums * 32;  // of a th
 constexpr int kMostStep = 4 / kParts;                 // 128 numbers: with more, vectors of X leave too few registers
 constexpr int kStepMost = kGroupTiles < kMostStep ? kGroupTiles : kMostStep;
 constexpr int kStep = TILES < kStepMost ? TILES : kStepMost;  // reads whose products take a scale together
+constexpr int kUnrolled = kMostStep < 2 * kStep ? 2 : kMostStep / kStep;  // steps; with more, too much is read ahead
 
 // A stage: numbers, scales with zeros, X. Rows of X begin in banks that differ for those that are read together.
 constexpr int kPitch = kChunkK * 2 + (BITS == 4 ? 16 : 64);
@@ -102,7 +103,7 @@ __device__ __forceinline__ uint4 read_vector(const unsigned char* from) { return
 __device__ __forceinline__ void multiply_stage(
     float (&sums)[kRows][kSums], const unsigned char* words, const unsigned char* both, const unsigned char* x, int x_row,
     int first, const Masks& masks) {
-#pragma unroll
+#pragma unroll kUnrolled
   for (int at = 0; at < TILES; at += kStep) {
     uint4 vectors[kStep][kNarrow][kParts];
 #pragma unroll
