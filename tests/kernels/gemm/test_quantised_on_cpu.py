@@ -61,9 +61,7 @@ def test_results_are_those_of_fp64_and_no_load_is_stray(
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_the_streaming_kernel_gives_what_fp64_does(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_streaming_kernel_gives_what_fp64_does(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     torch.manual_seed(seed)
     bits, dtype = draw.choice((4, 4, 8)), draw.choice((torch.bfloat16, torch.float16))

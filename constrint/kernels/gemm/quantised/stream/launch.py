@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,14 @@ from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.quantised.launch import FOLDERS, MASK, VECTOR_BYTES
 from constrint.kernels.gemm.quantised.shape import READ, columns_of, padded, tiles_of
-from constrint.kernels.gemm.quantised.stream.shape import PARAMETERS, VARIABLES, slots_of, smem_bytes, threads_of, x_rows_of
+from constrint.kernels.gemm.quantised.stream.shape import (
+    PARAMETERS,
+    VARIABLES,
+    slots_of,
+    smem_bytes,
+    threads_of,
+    x_rows_of,
+)
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 

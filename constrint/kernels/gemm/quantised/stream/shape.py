@@ -1,4 +1,4 @@
-"""Blocks of the streaming quantised GEMM, how they share its work, the rules that follow, and their resources. No torch."""
+"""Blocks of the streaming quantised GEMM, their shares, the rules that follow, and resources. No torch."""
 
 from __future__ import annotations
 

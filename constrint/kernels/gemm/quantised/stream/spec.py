@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.quantised.shape import MOST_ROWS, NARROW, READ, SCALE_BYTES, WARP_ROWS, columns_of, padded
+from constrint.kernels.gemm.quantised.shape import MOST_ROWS, NARROW, READ, SCALE_BYTES, WARP_ROWS, columns_of
 from constrint.kernels.gemm.quantised.spec import QuantisedSpec, facts_of
 from constrint.kernels.gemm.quantised.stream.shape import (
     CLUSTERS,
@@ -29,8 +29,8 @@ from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
-#: Start and end of a launch with the first read from memory; sums of a block, and of a cluster; the share of the bandwidth
-#: that reads reach; bytes that arrive at an SM per clock. Estimates.
+#: Start and end of a launch with the first read from memory; sums of a block, and of a cluster; the share of the
+#: bandwidth that reads reach; bytes that arrive at an SM per clock. Estimates.
 LAUNCH_S, GROUP_S, CLUSTER_S = 6.5e-6, 0.3e-6, 0.8e-6
 DRAM_SHARE, PORT_BYTES_PER_CLK = 0.90, 26.9
 #: From a copy's start until it ends, memory being busy; a copy of a row of a chunk, which one unit of an SM makes.
@@ -52,7 +52,7 @@ class StreamSpec(QuantisedSpec):
         "split": ("split_k",),
         "pipeline": ("stages",),
     }
-    summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, by bulk copies, CUDA C++"
+    summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, bulk copies, CUDA C++"
 
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
@@ -91,7 +91,7 @@ class StreamSpec(QuantisedSpec):
         """Predicted time per row: the busiest SM's bytes and instructions, and DRAM."""
         v = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         (bits, group), (m, n, k) = facts_of(workload), (workload.sizes[name] for name in ("m", "n", "k"))
-        narrow, (_, depth) = columns_of(m) // NARROW, padded(n, k, bits)
+        narrow = columns_of(m) // NARROW
         clock = loaded_clock_hz(gpu, workload.dtype)
         share = np.asarray(share_of(gpu, n, VARIABLES).columns(columns), dtype=np.float64)
         slots = np.asarray(slots_of(gpu, VARIABLES["split_k"]).columns(columns), dtype=np.float64)
