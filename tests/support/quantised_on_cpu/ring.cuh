@@ -47,4 +47,11 @@ inline void copy_once(unsigned to, const void* from, unsigned bytes, unsigned ba
 static fibers::Barrier consumers_barrier;
 template <int kThreads>
 inline void meet() { fibers::wait(consumers_barrier, kThreads); }
+static fibers::Barrier made_barrier;
+template <int kThreads>
+inline void announce() {
+  if (++made_barrier.came == kThreads) made_barrier.came = 0, ++made_barrier.turn;
+}
+template <int kThreads>
+inline void wait_for_barriers() { fibers::wait(made_barrier, kThreads); }
 inline void meet_warp() { fibers::wait_for_warp(); }

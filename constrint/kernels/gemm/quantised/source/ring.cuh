@@ -67,6 +67,17 @@ __device__ __forceinline__ void meet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }
 
+// Says to a block's other warps that barriers are made, without waiting for them; and waits for that.
+template <int kThreads>
+__device__ __forceinline__ void announce() {
+  asm volatile("bar.arrive 2, %0;" ::"n"(kThreads) : "memory");
+}
+
+template <int kThreads>
+__device__ __forceinline__ void wait_for_barriers() {
+  asm volatile("bar.sync 2, %0;" ::"n"(kThreads) : "memory");
+}
+
 __device__ __forceinline__ void meet_warp() { __syncwarp(); }
 
 __device__ __forceinline__ void meet_cluster() {

@@ -209,16 +209,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) quantised_gemm_stream(
   unsigned char* const stages = memory + kBarrierBytes;
   float* const shares = reinterpret_cast<float*>(stages + (ONE_PASS ? 0 : kStages * kStageBytes));
   const unsigned full = shared_address(memory), empty = full + kStages * 8;
-  if (threadIdx.x == kConsumers) {
-    for (int i = 0; i < kStages; ++i) barrier_init(full + i * 8, 1), barrier_init(empty + i * 8, kWarps);
-    fence_barrier_init();
-  }
   const void* const none = nullptr;
   const long long no_stride = 0;
   const float one = 1.0f, zero = 0.0f;
   const End ending{bias, none, no_stride, no_stride, one, zero};
-  __syncthreads();
   if (warp == kWarps) {
+    if (lane == 0) {
+      for (int i = 0; i < kStages; ++i) barrier_init(full + i * 8, 1), barrier_init(empty + i * 8, kWarps);
+      fence_barrier_init();
+    }
+    meet_warp();
+    announce<kThreads>();
     fill(stages, full, empty, weights, scales, x, x_stride, s, share, is_aligned, lane);
     meet_warp();
 #if SPLIT_K > 1
@@ -238,6 +239,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) quantised_gemm_stream(
   const unsigned char* const own_scales =
       stages + kScalesAt + own_row * kScaleBytes + lane / 4 * 4;
   const unsigned char* const own_x = stages + kRowsAt + x_first * kPitch + first * kTile * 2 + lane % 4 * (16 * kParts);
+  wait_for_barriers<kThreads>();
   Turn turn;
 #pragma unroll 1
   for (int tile = share.begin; tile < share.end; tile += kBlockRows) {
