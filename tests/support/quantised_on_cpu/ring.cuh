@@ -16,7 +16,6 @@ inline void barrier_init(unsigned at, int count) {
   pending_bytes[at / 8] = 0;
 }
 inline void fence_barrier_init() {}
-inline void fence_before_copies() {}
 inline void complete(unsigned at) {
   RingBarrier& barrier = ring_barrier(at);
   if (barrier.left == 0 && pending_bytes[at / 8] == 0) barrier.left = barrier.count, ++barrier.phase;
@@ -36,14 +35,23 @@ inline bool is_stray_copy(const void* from, unsigned bytes) {
   strays += is_one;
   return is_one;
 }
-inline void copy(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+inline bool is_elected() { return fibers::current % 32 == 0; }
+inline void copy_once(unsigned to, const void* from, unsigned bytes, unsigned barrier, unsigned long long) {
   strays += to % 16 != 0;
   if (!is_stray_copy(from, bytes)) std::memcpy(memory + to, from, bytes);
   pending_bytes[barrier / 8] -= bytes, complete(barrier);
 }
-inline void copy_once(unsigned to, const void* from, unsigned bytes, unsigned barrier, unsigned long long) {
-  copy(to, from, bytes, barrier);
+inline void copy_vector(unsigned to, const void* from, unsigned bytes) {
+  strays += to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0;
+  std::memset(memory + to, 0, 16);
+  // A read of fewer bytes is of no operand where its last byte is of none.
+  bool lies = bytes == 0;
+  for (const auto& span : spans)
+    lies |= static_cast<const unsigned char*>(from) >= span[0] && static_cast<const unsigned char*>(from) + bytes <= span[1];
+  if (lies) std::memcpy(memory + to, from, bytes);
+  strays += !lies;
 }
+inline void arrive_with_vectors(unsigned barrier) { arrive(barrier); }
 static fibers::Barrier consumers_barrier;
 template <int kThreads>
 inline void meet() { fibers::wait(consumers_barrier, kThreads); }

@@ -14,9 +14,6 @@ __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// What threads wrote to shared memory comes before copies to it.
-__device__ __forceinline__ void fence_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 __device__ __forceinline__ void expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -45,20 +42,34 @@ __device__ __forceinline__ unsigned long long read_once_policy() {
   return policy;
 }
 
-// Copies bytes, a multiple of 16 from and to addresses that are multiples of 16; the barrier counts them.
-__device__ __forceinline__ void copy(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+// Whether this is the one thread of a warp that starts bulk copies.
+__device__ __forceinline__ bool is_elected() {
+  unsigned elected;
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-      "r"(bytes), "r"(barrier)
-      : "memory");
+      "{\n.reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, elected;\n}\n"
+      : "=r"(elected));
+  return elected;
 }
 
+// Copies bytes, a multiple of 16 from and to addresses that are multiples of 16; the barrier counts them.
 __device__ __forceinline__ void copy_once(
     unsigned to, const void* from, unsigned bytes, unsigned barrier, unsigned long long policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
+}
+
+// Copies up to 16 bytes of a thread, and zeros in place of the others.
+__device__ __forceinline__ void copy_vector(unsigned to, const void* from, unsigned bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// Arrives when this thread's vectors have.
+__device__ __forceinline__ void arrive_with_vectors(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // Waits for the warps that multiply, which are `threads`.

@@ -2,9 +2,9 @@
 // for few rows of X, at the speed at which memory gives W.
 //
 // W lies as `kernel.cu` has it: 512 bytes are 16 rows by 1024 / BITS / 2 along K, a read of a warp, and the reads of 16 rows,
-// a tile, lie one after the other. One warp copies: chunks of kChunk reads along K, of up to kBlockRows tiles, with their
-// scales and with X, go to a ring of STAGES stages as bulk copies, which need no registers and all of which are under way at
-// once. The other warps multiply: ROW_WARPS of them divide the tiles of a chunk, ROWS each, K_WARPS divide its reads, TILES
+// a tile, lie one after the other. Two warps copy: chunks of kChunk reads along K, of up to kBlockRows tiles, go to a ring of
+// STAGES stages as bulk copies of up to 8 KB, their scales and X as vectors. A bulk copy takes some 40 ns to start, so that
+// smaller ones would be too many. All need no registers and are under way at once. The other warps multiply: ROW_WARPS of them divide the tiles of a chunk, ROWS each, K_WARPS divide its reads, TILES
 // each. A vector of X that a warp reads serves all of its tiles. Numbers less their zeros are whole and have 8 bits: they
 // are multiplied as they are, and the sums of a group take its scale in fp32.
 //
@@ -17,7 +17,7 @@ typedef float sum_t;
 #include "numbers.cuh"
 #include "ring.cuh"
 
-constexpr int kWarps = ROW_WARPS * K_WARPS, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
+constexpr int kWarps = ROW_WARPS * K_WARPS, kConsumers = 32 * kWarps, kThreads = kConsumers + 64;
 constexpr int kRows = ROWS, kBlockRows = ROWS * ROW_WARPS, kCluster = SPLIT_K, kStages = STAGES;
 constexpr int kTile = BITS == 4 ? 64 : 32;            // numbers along K of a read
 constexpr int kChunk = TILES * K_WARPS, kChunkK = kChunk * kTile;
@@ -57,42 +57,80 @@ struct Turn {
   }
 };
 
-// Puts columns of X from `from` to the end of a chunk, zeros beyond its last one, where threads do it.
+// Puts columns of X into a stage, zeros beyond the last one, where rows do not begin at multiples of 16 bytes.
 __device__ __forceinline__ void store_rows(
-    unsigned char* to, const unsigned short* x, long long stride, int m, int from, int columns, int lane) {
+    unsigned char* to, const unsigned short* x, long long stride, int m, int columns, int lane) {
   for (int row = 0; row < m; ++row)
-    for (int at = from + lane; at < kChunkK; at += 32)
+    for (int at = lane; at < kChunkK; at += 32)
       *reinterpret_cast<unsigned short*>(to + row * kPitch + at * 2) = at < columns ? __ldg(x + row * stride + at) : 0;
-  fence_before_copies();
 }
 
-__device__ __forceinline__ void fill(
-    unsigned char* stages, unsigned full, unsigned empty, const uint4* weights, const unsigned* scales,
-    const unsigned short* x, long long stride, const Sizes& s, const Share& share, int is_aligned, int lane) {
+// The same by copies of vectors, which are under way together.
+template <bool kIsWhole>
+__device__ __forceinline__ void copy_rows(
+    unsigned to, const unsigned short* x, long long stride, int m, int columns, int lane) {
+  constexpr int kLanes = kChunkK < 256 ? kChunkK / 8 : 32, kRowsAtOnce = 32 / kLanes;
+  const int first = lane / kLanes, column = lane % kLanes * 8;
+  const unsigned short* from = x + first * stride + column;
+  unsigned at = to + first * kPitch + column * 2;
+#pragma unroll 4
+  for (int row = first; row < m; row += kRowsAtOnce) {
+#pragma unroll
+    for (int i = 0; i < kChunkK / 8 / kLanes; ++i) {
+      const int left = kIsWhole ? 8 : min(max(columns - column - i * kLanes * 8, 0), 8);
+      copy_vector(at + i * kLanes * 16, left ? from + i * kLanes * 8 : x, left * 2);
+    }
+    from += kRowsAtOnce * stride, at += kRowsAtOnce * kPitch;
+  }
+}
+
+// One thread starts the copies of numbers.
+__device__ __forceinline__ void fill_numbers(
+    unsigned stages, unsigned full, unsigned empty, const uint4* weights, const Sizes& s, const Share& share) {
   const unsigned long long policy = read_once_policy();
   Turn turn;
   for (int tile = share.begin; tile < share.end; tile += kBlockRows) {
     const int tiles = min(kBlockRows, share.end - tile);
+#pragma unroll 1
+    for (int chunk = share.first; chunk < share.last; ++chunk, turn.next()) {
+      const unsigned to = stages + turn.stage * kStageBytes, barrier = full + turn.stage * 8;
+      wait(empty + turn.stage * 8, turn.parity ^ 1);
+      expect(barrier, tiles * kWordBytes);
+      const uint4* words = weights + (static_cast<long long>(tile) * s.reads + chunk * kChunk) * 32;
+#pragma unroll 2
+      for (int i = 0; i < tiles; ++i, words += s.reads * 32)
+        copy_once(to + i * kWordBytes, words, kWordBytes, barrier, policy);
+    }
+  }
+}
+
+// A warp copies scales and X.
+__device__ __forceinline__ void fill_others(
+    unsigned char* stages, unsigned full, unsigned empty, const unsigned* scales, const unsigned short* x, long long stride,
+    const Sizes& s, const Share& share, int is_aligned, int lane) {
+  constexpr int kVectors = kScaleBytes / 16;  // of a tile's scales
+  Turn turn;
+  for (int tile = share.begin; tile < share.end; tile += kBlockRows) {
+    const int tiles = min(kBlockRows, share.end - tile);
+#pragma unroll 1
     for (int chunk = share.first; chunk < share.last; ++chunk, turn.next()) {
       unsigned char* const stage = stages + turn.stage * kStageBytes;
       const unsigned to = shared_address(stage), barrier = full + turn.stage * 8;
+      const unsigned short* const columns_of_x = x + chunk * kChunkK;
       const int columns = min(kChunkK, s.k - chunk * kChunkK);
-      const bool is_copied = is_aligned && columns % 8 == 0;
-      const unsigned row_bytes = is_copied ? columns * 2 : 0;
       wait(empty + turn.stage * 8, turn.parity ^ 1);
-      if (!is_copied || columns < kChunkK)
-        store_rows(stage + kRowsAt, x + chunk * kChunkK, stride, s.m, is_copied ? columns : 0, columns, lane);
-      meet_warp();
-      if (lane == 0) expect(barrier, tiles * (kWordBytes + kScaleBytes) + s.m * row_bytes);
-      meet_warp();
-      const uint4* const words = weights + (static_cast<long long>(tile) * s.reads + chunk * kChunk) * 32;
       const unsigned* const both =
           scales + (static_cast<long long>(tile) * s.groups + chunk * kChunk / kGroupTiles) * 16;
-      for (int i = lane; i < tiles; i += 32) {
-        copy_once(to + i * kWordBytes, words + i * s.reads * 32, kWordBytes, barrier, policy);
-        copy_once(to + kScalesAt + i * kScaleBytes, both + i * s.groups * 16, kScaleBytes, barrier, policy);
+      for (int i = lane; i < tiles * kVectors; i += 32)
+        copy_vector(to + kScalesAt + i * 16, both + i / kVectors * s.groups * 16 + i % kVectors * 4, 16);
+      if (!is_aligned) {
+        store_rows(stage + kRowsAt, columns_of_x, stride, s.m, columns, lane);
+      } else if (columns == kChunkK) {
+        copy_rows<true>(to + kRowsAt, columns_of_x, stride, s.m, columns, lane);
+      } else {
+        copy_rows<false>(to + kRowsAt, columns_of_x, stride, s.m, columns, lane);
       }
-      if (is_copied && lane < s.m) copy(to + kRowsAt + lane * kPitch, x + lane * stride + chunk * kChunkK, row_bytes, barrier);
+      arrive_with_vectors(barrier);
     }
   }
 }
@@ -215,12 +253,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) quantised_gemm_stream(
   const End ending{bias, none, no_stride, no_stride, one, zero};
   if (warp == kWarps) {
     if (lane == 0) {
-      for (int i = 0; i < kStages; ++i) barrier_init(full + i * 8, 1), barrier_init(empty + i * 8, kWarps);
+      for (int i = 0; i < kStages; ++i) barrier_init(full + i * 8, 33), barrier_init(empty + i * 8, kWarps);
       fence_barrier_init();
     }
     meet_warp();
     announce<kThreads>();
-    fill(stages, full, empty, weights, scales, x, x_stride, s, share, is_aligned, lane);
+    if (is_elected()) fill_numbers(shared_address(stages), full, empty, weights, s, share);
+    meet_warp();
+#if SPLIT_K > 1
+    store_sums(shares, s, ending, out, out_stride, rank, share.begin, share.end, threadIdx.x);
+#endif
+    return;
+  }
+  wait_for_barriers<kThreads>();
+  if (warp > kWarps) {
+    fill_others(stages, full, empty, scales, x, x_stride, s, share, is_aligned, lane);
     meet_warp();
 #if SPLIT_K > 1
     store_sums(shares, s, ending, out, out_stride, rank, share.begin, share.end, threadIdx.x);
@@ -239,7 +286,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) quantised_gemm_stream(
   const unsigned char* const own_scales =
       stages + kScalesAt + own_row * kScaleBytes + lane / 4 * 4;
   const unsigned char* const own_x = stages + kRowsAt + x_first * kPitch + first * kTile * 2 + lane % 4 * (16 * kParts);
-  wait_for_barriers<kThreads>();
   Turn turn;
 #pragma unroll 1
   for (int tile = share.begin; tile < share.end; tile += kBlockRows) {

@@ -29,10 +29,13 @@ BARRIER_BYTES, SCALES_BYTES, ALIGNMENT = 128, 64, 128
 PADDING = {4: 16, 8: 64}
 #: Reads of a chunk along K, at most, and warps that multiply, at least and at most.
 MOST_CHUNK, FEWEST_WARPS, MOST_WARPS = 16, 4, 16
+#: Warps that copy: one numbers, one scales and X.
+COPYING_WARPS = 2
 #: Reads whose products take a scale together, at most, by the bits of W: 128 numbers.
 MOST_STEP = {4: 2, 8: 4}
-#: Registers of a thread beside sums, products and vectors of X: measured of the compiler.
-OTHER_REGISTERS = 56
+#: Registers of a thread beside vectors of X, and of each tile by the matrix instructions of the rows of X: fitted to the
+#: compiler's, which reads ahead.
+OTHER_REGISTERS, TILE_REGISTERS = 36, {1: 17, 2: 26}
 CLUSTERS = (1, 2, 4, 8)
 #: Parameters, all of which the kernel is compiled for.
 PARAMETERS = ("rows", "row_warps", "k_warps", "tiles", "stages", "split_k")
@@ -79,29 +82,29 @@ def smem_bytes(gpu: GpuModel, v: Mapping[str, Any], m: int, n: int, bits: int, g
 
 
 def threads_of(v: Mapping[str, Any]) -> Any:
-    """Threads of a block: warps that multiply, and one that copies."""
-    return WARP * (v["row_warps"] * v["k_warps"] + 1)
+    """Threads of a block: warps that multiply, and those that copy."""
+    return WARP * (v["row_warps"] * v["k_warps"] + COPYING_WARPS)
 
 
 def launched_registers(gpu: GpuModel, v: Mapping[str, Any]) -> Any:
-    """Registers that the compiler may give a thread of a block that is alone on its SM."""
-    whole = gpu.sm.num_partitions * gpu.register_file.capacity
-    return minimum(const(gpu.sm.max_registers_per_thread), whole // threads_of(v) // 8 * 8)
+    """Registers that the compiler may give a thread of a block that is alone on its SM: partitions have whole warps."""
+    warps = ceildiv(v["row_warps"] * v["k_warps"] + COPYING_WARPS, const(gpu.sm.num_partitions))
+    return minimum(const(gpu.sm.max_registers_per_thread), gpu.register_file.capacity // (WARP * warps) // 8 * 8)
 
 
 def held_registers(v: Mapping[str, Any], m: int, bits: int, group: int) -> Any:
-    """Registers of a thread: sums, the products of a step, and its vectors of X."""
+    """Registers of a thread: vectors of X of a step, and the sums, products and numbers of tiles."""
     narrow = columns_of(m) // NARROW
     step = minimum(v["tiles"], const(min(MOST_STEP[bits], group // READ[bits])))
     vectors = step * narrow * 4 * (READ[bits] // 32)
-    return OTHER_REGISTERS + 4 * narrow * (v["rows"] + 1) + vectors
+    return OTHER_REGISTERS + TILE_REGISTERS[narrow] * v["rows"] + vectors
 
 
 def block_use(gpu: GpuModel, v: Vars, sizes: Mapping[str, int], bits: int, group: int) -> BlockUse:
     """Warps, registers and shared memory of one block."""
     registers = launched_registers(gpu, v)
     return BlockUse(
-        warps=v["row_warps"] * v["k_warps"] + 1,
+        warps=v["row_warps"] * v["k_warps"] + COPYING_WARPS,
         registers_per_thread=registers,
         smem_bytes=smem_bytes(gpu, v, sizes["m"], sizes["n"], bits, group),
         least_registers=registers,
@@ -129,7 +132,7 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Var
     whole = "a cluster adds up sums once: its blocks take all of its tiles at a time"
     yield Rule(any_of(v["split_k"] == 1, taken >= share), "cluster_pass", whole, CERTAIN)
     few = "a block takes few more tiles at a time than it has"
-    yield Rule(taken - v["row_warps"] < share, "tiles_in_share", few, REDUNDANT)
+    yield Rule(4 * taken <= 5 * share + 4, "tiles_in_share", few, REDUNDANT)
     chunks = -(-k // READ[bits]) // (v["tiles"] * v["k_warps"])
     deep = "every block of a cluster has chunks of its own"
     yield Rule(any_of(v["split_k"] == 1, v["split_k"] <= chunks), "own_chunks", deep, REDUNDANT)

@@ -34,11 +34,11 @@ from constrint.select.workload import Workload
 LAUNCH_S, GROUP_S, CLUSTER_S = 6.5e-6, 0.3e-6, 0.8e-6
 DRAM_SHARE, PORT_BYTES_PER_CLK = 0.90, 26.9
 #: From a copy's start until it ends, memory being busy; a copy of a row of a chunk, which one unit of an SM makes.
-LATENCY_S, COPY_S = 1.0e-6, 0.02e-6
+LATENCY_S, COPY_S = 1.0e-6, 0.012e-6
 #: Instructions of a warp for a read, by the bits of W; more of them for 8 further rows of X, and for vectors of 8 rows.
 READ_SLOTS, WIDE_SLOTS, VECTOR_SLOTS = {4: 56.0, 8: 40.0}, {4: 6.0, 8: 3.0}, {4: 2.0, 8: 1.0}
 #: Share of an SM's issue slots that warps use, at most, and warps that do.
-ISSUE_SHARE, FULL_WARPS = 0.8, 8.0
+ISSUE_SHARE, FULL_WARPS = 0.8, 16.0
 ISSUES_PER_CLK = 4.0
 
 
@@ -73,7 +73,7 @@ class StreamSpec(QuantisedSpec):
         return (
             Param("rows", (1, 2, 3, 4), "tiles of 16 rows of a warp", "vectors of X serve all of them", "r"),
             Param("row_warps", ROW_WARPS, "warps of a block that divide its tiles", "", "rw"),
-            Param("k_warps", (1, 2, 4), "warps of a block that divide the reads of a chunk", power, "kw"),
+            Param("k_warps", (1, 2, 4, 8), "warps of a block that divide the reads of a chunk", power, "kw"),
             Param("tiles", (2, 4, 8, 16), "reads of a warp in a chunk", power, "t"),
             Param("stages", (2, 3, 4, 5, 6, 8), "chunks in shared memory", "more are under way", "st"),
             Param("split_k", CLUSTERS, "blocks of a cluster, which divide K", "few rows fill no GPU", "sk"),
@@ -107,7 +107,7 @@ class StreamSpec(QuantisedSpec):
         of_chunk = np.minimum(taken, share) * v["tiles"] * v["k_warps"] * tile_bytes
         under_way = np.minimum(v["stages"], chunks * passes) * of_chunk
         rate = np.minimum(under_way / LATENCY_S, PORT_BYTES_PER_CLK * clock)
-        copies_s = passes * chunks * (2 * np.minimum(taken, share) + m) * COPY_S
+        copies_s = passes * chunks * np.minimum(taken, share) * COPY_S
         sm_s = np.maximum.reduce([arriving / rate, reads * passes * taken * of_read / issued, copies_s])
         dram_s = self.moved_bytes(workload) / dram_bytes_per_s(gpu, DRAM_SHARE) * np.ones_like(sm_s)
         # The last chunk is multiplied when everything has arrived.
