@@ -33,8 +33,8 @@ MOST_CHUNK, FEWEST_WARPS, MOST_WARPS = 16, 4, 16
 COPYING_WARPS = 2
 #: Reads whose products take a scale together, at most, by the bits of W: 128 numbers.
 MOST_STEP = {4: 2, 8: 4}
-#: Registers of a thread beside vectors of X, and of each tile by the matrix instructions of the rows of X: fitted to the
-#: compiler's, which reads ahead.
+#: Registers of a thread beside vectors of X, and of each tile by the matrix instructions of the rows of X: fitted to
+#: the compiler's, which reads ahead.
 OTHER_REGISTERS, TILE_REGISTERS = 36, {1: 17, 2: 26}
 CLUSTERS = (1, 2, 4, 8)
 #: Parameters, all of which the kernel is compiled for.
