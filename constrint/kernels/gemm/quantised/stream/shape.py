@@ -28,7 +28,7 @@ BARRIER_BYTES, SCALES_BYTES, ALIGNMENT = 128, 64, 128
 #: Bytes beyond a row of X in a stage, by the bits of W: rows that are read together begin in other banks.
 PADDING = {4: 16, 8: 64}
 #: Reads of a chunk along K, at most, and warps that multiply, at least and at most.
-MOST_CHUNK, FEWEST_WARPS, MOST_WARPS = 16, 4, 16
+MOST_CHUNK, FEWEST_WARPS, MOST_WARPS = 16, 6, 16
 #: Warps that copy: one numbers, one scales and X.
 COPYING_WARPS = 2
 #: Reads whose products take a scale together, at most, by the bits of W: 128 numbers.
