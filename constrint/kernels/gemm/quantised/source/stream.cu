@@ -3,8 +3,8 @@
 //
 // W lies as `kernel.cu` has it: 512 bytes are 16 rows by 1024 / BITS / 2 along K, a read of a warp, and the reads of 16 rows,
 // a tile, lie one after the other. Two warps copy: chunks of kChunk reads along K, of up to kBlockRows tiles, go to a ring of
-// STAGES stages as bulk copies of up to 8 KB, their scales and X as vectors. A bulk copy takes some 40 ns to start, so that
-// smaller ones would be too many. All need no registers and are under way at once. The other warps multiply: ROW_WARPS of them divide the tiles of a chunk, ROWS each, K_WARPS divide its reads, TILES
+// STAGES stages, numbers as one bulk copy a tile, scales and X as vectors. None of these need registers, and all are under way
+// at once. The other warps multiply: ROW_WARPS of them divide the tiles of a chunk, ROWS each, K_WARPS divide its reads, TILES
 // each. A vector of X that a warp reads serves all of its tiles. Numbers less their zeros are whole and have 8 bits: they
 // are multiplied as they are, and the sums of a group take its scale in fp32.
 //
