@@ -202,7 +202,7 @@ def implementations() -> dict[Path, Path]:
     return {folder: folder.parent for folder in specs if folder.parent.parent.name == "kernels"}
 
 
-#: Implementations that are made of others: they multiply by its kernel, or share its instructions and its walk.
+#: Implementations that are made of others: they multiply by its kernel, or share its instructions, walk or clusters.
 #: `cdna` prices the order of tiles by the pointer kernel's model of caches; `wgmma_partial` is `wgmma`'s backward
 #: kernel with another exchange.
 MADE_OF = {
@@ -210,6 +210,7 @@ MADE_OF = {
     "gemm/prepared": {"cuda"},
     "gemm/fp32": {"cuda"},
     "gemm/scaled": {"cuda"},
+    "gemm/quantised": {"cuda"},
     "gemm/gated": {"cuda", "pointer"},
     "rnn/wgmma_partial": {"wgmma"},
 }

@@ -116,7 +116,7 @@ def _scaled(gpu: GpuModel, draw: random.Random) -> Product:
 
 
 def _quantised(gpu: GpuModel, draw: random.Random) -> Product:
-    from constrint.kernels.gemm.quantised.launch import quantised_launches
+    from constrint.kernels.gemm.quantised.op import LAUNCHES
     from constrint.kernels.gemm.quantised.weights import random_weight
 
     _, n, k = sizes_drawn(draw)
@@ -127,7 +127,8 @@ def _quantised(gpu: GpuModel, draw: random.Random) -> Product:
     request = _request("quantised_gemm", {"m": m, "n": n, "k": k}, dtype, {"bits": bits, "group": group}, gpu, "")
 
     def launches(config: dict[str, int]) -> Any:
-        return quantised_launches(gpu, x, weight, out, config, bias)
+        kernel = "stream" if "row_warps" in config else "cuda"
+        return LAUNCHES[f"quantised_gemm.{kernel}"](gpu, x, weight, out, config, bias)
 
     return Product("quantised", request, launches, f"{m}x{n}x{k} {bits} bits in {group}")
 

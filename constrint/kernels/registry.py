@@ -41,7 +41,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "grouped": ("constrint.kernels.grouped.spec",),
     "gated": ("constrint.kernels.gemm.gated.spec", "constrint.kernels.gemm.gated.pointer.spec"),
     "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
-    "quantised_gemm": ("constrint.kernels.gemm.quantised.spec",),
+    "quantised_gemm": ("constrint.kernels.gemm.quantised.spec", "constrint.kernels.gemm.quantised.stream.spec"),
 } | {
     cell + direction: _RNN
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.quantised.launch import FOLDERS, quantised_launches
+from constrint.kernels.gemm.quantised.stream.launch import stream_launches
 from constrint.kernels.gemm.quantised.weights import QuantisedWeight
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from tests.support.skinny_on_cpu import COMPILER, CONVERSIONS, HEADERS
@@ -48,30 +49,35 @@ PTX = (
     (r'asm volatile\("cp\.async\.(?:commit|wait)_group.*?\);\n', "\n"),
     (r"\bPlace\b", "WarpPlace"),  # the header has another one
     (r"extern __shared__ __align__\(16\) float shares\[\];", "float* const shares = reinterpret_cast<float*>(memory);"),
+    (r"extern __shared__ __align__\(128\) unsigned char memory\[\];", ""),
 )
 
 
 def launch_of(x: Tensor, weight: QuantisedWeight, out: Tensor, config: Mapping[str, int]) -> CudaLaunch:
-    """The launch of out = x @ W^T on an H200."""
-    (launch,) = quantised_launches(H200, x, weight, out, config)
+    """The launch of out = x @ W^T on an H200, by the kernel whose parameters these are."""
+    launches = stream_launches if "row_warps" in config else quantised_launches
+    (launch,) = launches(H200, x, weight, out, config)
     return launch
 
 
 def built(launch: CudaLaunch, folder: Path) -> ctypes.CDLL:
     """Its kernel as a library."""
     folder.mkdir(exist_ok=True)
-    text = launch.source.text
-    for pattern, plain in PTX:
-        text = re.sub(pattern, lambda _, plain=plain: plain, text, flags=re.DOTALL)  # type: ignore[misc]
-    for ours in (HEADERS / "cuda.h", HEADERS / "instructions.cuh", OWN / "main.cc", OWN / "before.cuh"):
+    numbers = (FOLDERS[0] / "numbers.cuh").read_text(encoding="utf-8")
+    texts = {"kernel.cc": '#include "before.cuh"\n' + launch.source.text, "numbers.cuh": numbers}
+    for name, text in texts.items():
+        for pattern, plain in PTX:
+            text = re.sub(pattern, lambda _, plain=plain: plain, text, flags=re.DOTALL)  # type: ignore[misc]
+        (folder / name).write_text(text, encoding="utf-8")
+    for ours in (HEADERS / "cuda.h", HEADERS / "instructions.cuh", *OWN.iterdir()):
         shutil.copy(ours, folder)
-    (folder / "kernel.cc").write_text('#include "before.cuh"\n' + text, encoding="utf-8")
     (folder / "types.cuh").write_text("#pragma once\nconstexpr int kElement = 2;\ntypedef float sum_t;\n")
     shared = (FOLDERS[1] / "epilogue.cuh").read_text(encoding="utf-8")
     for ptx, plain in CONVERSIONS.items():
         shared = shared.replace(ptx, plain)
     (folder / "epilogue.cuh").write_text(shared, encoding="utf-8")
     macros = [f"-D{name}={int(value)}" for name, value in launch.source.macros.items()]
+    macros.append(f"-DFUNCTION={launch.source.function}")
     kind = [f"-DDTYPE={int(launch.source.macros['IS_BF16'])}"]
     command = [*COMPILER, "-shared", *kind, *macros, "main.cc", "-o", "kernel.so"]
     subprocess.run(command, cwd=folder, check=True)

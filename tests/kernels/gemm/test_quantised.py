@@ -18,12 +18,15 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.quantised import QuantisedWeight, quantise, quantised_matmul
 from constrint.kernels.gemm.quantised.launch import PARAMETERS
 from constrint.kernels.gemm.quantised.shape import READ
+from constrint.kernels.gemm.quantised.stream.shape import PARAMETERS as PARAMETERS_OF_STREAM
+from constrint.kernels.gemm.quantised.stream.shape import VARIABLES, launched_registers, share_of, smem_bytes
 from constrint.kernels.launch.cuda.nvrtc import compile_cuda
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.solve import enumerate_space
 
 SPEC = load_spec("quantised_gemm.cuda")
+STREAM = load_spec("quantised_gemm.stream")
 DTYPES = [torch.bfloat16, torch.float16]
 
 
@@ -115,6 +118,30 @@ def test_nothing_spills(m: int, bits: int, group: int) -> None:
     for row in fullest + sorted(newest, key=lambda row: row[0] * row[1])[-4:] + newest[:: max(1, len(newest) // 4)]:
         config = dict(zip(names, row, strict=True))
         assert SPEC.compile(gpu, asked, config).spill_bytes == 0, config
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("m", "bits", "group"), [(1, 4, 128), (16, 4, 64), (16, 4, 2048), (16, 8, 128)])
+def test_nothing_of_the_streaming_kernel_spills(m: int, bits: int, group: int) -> None:
+    gpu = load_gpu("h200")
+    asked = Workload("quantised_gemm", {"m": m, "n": 28672, "k": 8192}, "bf16", {"bits": bits, "group": group})
+    names = list(STREAM.problem(gpu, asked).variables)
+    columns, _ = enumerate_space(STREAM.problem(gpu, asked)).project(names)
+    rows = list(zip(*(columns[name].tolist() for name in names), strict=True))
+    configs = [dict(zip(names, row, strict=True)) for row in rows]
+    full = sorted(configs, key=lambda v: (launched_registers(gpu, VARIABLES).value(v), -v["rows"], -v["tiles"]))
+    for config in full[:6] + configs[:: len(configs) // 4]:
+        assert STREAM.compile(gpu, asked, config).spill_bytes == 0, config
+
+
+def test_a_ring_takes_what_an_sm_has_and_clusters_take_one_pass() -> None:
+    gpu = load_gpu("h200")
+    asked = Workload("quantised_gemm", {"m": 16, "n": 4096, "k": 14336}, "bf16", {"bits": 4, "group": 128})
+    columns, _ = enumerate_space(STREAM.problem(gpu, asked)).project(list(PARAMETERS_OF_STREAM))
+    taken = columns["rows"] * columns["row_warps"]
+    assert smem_bytes(gpu, VARIABLES, 16, 4096, 4, 128).columns(columns).max() <= gpu.sm.max_smem_bytes_per_block
+    assert (taken >= share_of(gpu, 4096, VARIABLES).columns(columns))[columns["split_k"] > 1].all()
+    assert set(columns["split_k"].tolist()) == {1, 2, 4, 8}
 
 
 @needs_nvrtc

@@ -17,7 +17,9 @@ import torch
 
 from constrint.kernels.gemm.quantised import launch as module
 from constrint.kernels.gemm.quantised.shape import tiles_of
+from constrint.kernels.gemm.quantised.stream import launch as stream
 from constrint.kernels.gemm.quantised.weights import random_weight
+from constrint.model import const
 from tests.support.quantised_on_cpu import built, launch_of, run_on_cpu
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -50,6 +52,35 @@ def test_results_are_those_of_fp64_and_no_load_is_stray(
     out = torch.full((m, n), float("nan"), dtype=dtype)
     launch = launch_of(x, weight, out, config)
     assert launch.source.macros["READS"] == (launch.arguments[9] if module.KNOWS_ROWS else 0)
+    assert run_on_cpu(built(launch, tmp_path / "kernel"), launch, blocks, seed) == 0
+    wide = weight.dense(torch.float64)
+    exact, terms = x.double() @ wide.T, x.double().abs() @ wide.abs().T
+    half = 2.0**-8 if dtype == torch.bfloat16 else 2.0**-11
+    bound = 1.01 * terms * (2.0**-22 + k * 2.0**-24) + half * exact.abs() + 2.0**-24
+    assert ((out.double() - exact).abs() <= bound).all(), (config, blocks)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_streaming_kernel_gives_what_fp64_does(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    bits, dtype = draw.choice((4, 4, 8)), draw.choice((torch.bfloat16, torch.float16))
+    group = draw.choice((64, 128, 2048))
+    m, n = draw.choice((1, 2, 3, 7, 9, 16)), draw.choice((130, 200, 250))
+    step = 1024 if bits == 4 else 512
+    k, offset = draw.choice((step, 2 * step, 2 * step - 24, 700, 333)), draw.choice((0, 0, 1, 8))
+    config = {"rows": draw.choice((1, 2, 3)), "row_warps": draw.choice((2, 3, 4)), "k_warps": draw.choice((1, 2))}
+    config |= {"tiles": draw.choice((2, 4, 8)), "stages": draw.choice((2, 3, 4)), "split_k": 1}
+    # A block takes all of its tiles at a time, or some of them.
+    taken = config["rows"] * config["row_warps"]
+    blocks = draw.choice((1, 2, 5, 7))
+    monkeypatch.setattr(stream, "slots_of", lambda gpu, split: const(blocks))
+    weight = random_weight(n, k, bits, group, dtype, device="cpu")
+    x = torch.randn(m, k + offset).to(dtype)[:, offset:]
+    out = torch.full((m, n), float("nan"), dtype=dtype)
+    launch = launch_of(x, weight, out, config)
+    assert launch.grid == (blocks,)
+    assert launch.source.macros["ONE_PASS"] == (taken >= -(-tiles_of(n) // blocks))
     assert run_on_cpu(built(launch, tmp_path / "kernel"), launch, blocks, seed) == 0
     wide = weight.dense(torch.float64)
     exact, terms = x.double() @ wide.T, x.double().abs() @ wide.abs().T

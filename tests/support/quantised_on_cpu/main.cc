@@ -6,7 +6,7 @@ extern "C" int run(
     const void* bias, const int* numbers, unsigned mask, long long x_stride, long long out_stride,
     const unsigned char* const* operands) {
   const auto kernel = [&] {
-    quantised_gemm(
+    FUNCTION(
         weights, scales, x, out, bias, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6],
         mask, x_stride, out_stride);
   };

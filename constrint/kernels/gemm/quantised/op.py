@@ -14,6 +14,7 @@ from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.quantised.launch import quantised_launches
 from constrint.kernels.gemm.quantised.shape import MOST_ROWS
+from constrint.kernels.gemm.quantised.stream.launch import stream_launches
 from constrint.kernels.gemm.quantised.weights import BEYOND, QuantisedWeight
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import gpu_of
@@ -24,11 +25,13 @@ from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
-from constrint.kernels.registry import load_spec
+from constrint.kernels.registry import load_kernel
 from constrint.select import rank
 from constrint.select.candidate import Candidate, Config
 from constrint.select.workload import Workload
 
+#: Launches of each implementation.
+LAUNCHES = {"quantised_gemm.cuda": quantised_launches, "quantised_gemm.stream": stream_launches}
 #: Configurations that the first calls try beside the best one, at most, and configurations that are looked at: turns in
 #: registers and in shared memory are predicted level, and most others differ in little.
 MOST_COMPILED, RANKED = 2, 2048
@@ -96,16 +99,16 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     out = torch.empty((x.shape[0], n), dtype=x.dtype, device=x.device)
     request = Request("quantised_gemm", Workload("quantised_gemm", sizes, dtype, options), gpu, x.device)
 
-    def recorded(config: Config, may_spill: bool) -> RecordedCall:
-        launches = quantised_launches(gpu, x, weight, out, config, bias)
-        label = f"quantised_gemm.cuda {dict(config)}"
+    def recorded(kernel: str, config: Config, may_spill: bool) -> RecordedCall:
+        launches = LAUNCHES[kernel](gpu, x, weight, out, config, bias)
+        label = f"{kernel} {dict(config)}"
         return recipe_of(launches, tensors, [out], NotedScratch(), label, may_spill=may_spill)
 
     chosen: list[Decision] = []
 
     def record(decided: Decision, may_spill: bool) -> RecordedCall:
         chosen[:] = [decided]
-        return recorded(decided.config, may_spill)
+        return recorded(decided.program.name, decided.config, may_spill)
 
     try:
         made = record_what_fits(decide(request), record, () if bias is None else ("bias",))
@@ -114,9 +117,9 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     if not trials_are_on() or torch.cuda.is_current_stream_capturing():
         return made
     tried: list[tuple[RecordedCall, float]] = []
-    for candidate in _rivals(gpu, request.workload, chosen[0].config):
+    for candidate in _rivals(gpu, request.workload, chosen[0]):
         with suppress(NotPlannedError, SpilledError, ConstrintError):
-            tried.append((recorded(candidate.config, False), candidate.cost.seconds))
+            tried.append((recorded(candidate.kernel, candidate.config, False), candidate.cost.seconds))
     if not tried:
         return made
     recipes = [other.recipe for other, _ in tried]
@@ -125,22 +128,25 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     return made._replace(rivals=Rivals(recipes, labels, seconds, lambda measured, best: None))
 
 
-def _rivals(gpu: GpuModel, workload: Workload, config: Config) -> Iterator[Candidate]:
-    """The configuration ranked first with the other way to keep turns, then those of other sizes of a turn."""
-    ranked = rank(load_spec("quantised_gemm.cuda"), gpu, workload, top=RANKED).candidates
-    other = next((each for each in ranked if bool(each.config["stages"]) != bool(config["stages"])), None)
-    seen = {_kind(config)}
-    for candidate in ranked if other is None else (other, *ranked):
-        if _kind(candidate.config) not in seen:
-            seen.add(_kind(candidate.config))
+def _rivals(gpu: GpuModel, workload: Workload, decision: Decision) -> Iterator[Candidate]:
+    """The best configuration of the other implementation, then those of other kinds."""
+    ranked = rank(load_kernel("quantised_gemm"), gpu, workload, top=RANKED).candidates
+    first = decision.program.name
+    other = [each for each in ranked if each.kernel != first][:1]
+    seen = {_kind(first, decision.config)}
+    for candidate in (*other, *ranked):
+        if _kind(candidate.kernel, candidate.config) not in seen:
+            seen.add(_kind(candidate.kernel, candidate.config))
             yield candidate
         if len(seen) > MOST_COMPILED:
             return
 
 
-def _kind(config: Config) -> tuple[int, ...]:
+def _kind(kernel: str, config: Config) -> tuple[str | int, ...]:
     """The figures by which configurations differ in time by more than the error of their predictions."""
-    return config["stages"], config["warps"] * config["resident"], config["rows"] * config["tiles"] // 4
+    if "row_warps" in config:
+        return kernel, config["split_k"], config["k_warps"] * config["tiles"]
+    return kernel, config["stages"], config["warps"] * config["resident"], config["rows"] * config["tiles"] // 4
 
 
 _PLANS = PlanTable("quantised_matmul", _build, torch.get_float32_matmul_precision)
