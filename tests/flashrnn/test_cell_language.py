@@ -201,7 +201,7 @@ def lstm(name: str = "lstm", extra: float = 0.0) -> CellDefinition:
 
 
 def test_a_tape_has_no_more_than_a_hand_written_body() -> None:
-    """Those of the LSTM in `kernel_cells.py`: 5 special functions and 4 others forward, 5 and 22 backward."""
+    """Of an LSTM: 5 special functions and 4 others forward, 5 and 22 backward."""
     tapes = lstm().forward, lstm().backward
     assert [sum(node.op in ("sigmoid", "tanh") for node in tape.nodes) for tape in tapes] == [5, 5]
     assert [sum(node.op in ("add", "sub", "mul") for node in tape.nodes) for tape in tapes] == [4, 22]
