@@ -53,10 +53,8 @@ def cuda_text(definition: CellDefinition, direction: str) -> str:
     """`step_forward` of a cell, or `Known`, `know` and `step_backward`, for sources that include `cells.cuh`.
 
     What `know` computes does not depend on the gradients. `step_backward` turns those of the states after the step into
-    those before it, without what flows through R. A stated derivative stands in `cells.cuh`.
+    those before it, without what flows through R.
     """
-    if direction == "backward" and definition.stated is not None:
-        return ""
     return "".join((_forward if direction == "forward" else _backward)(StepBody(definition)))
 
 
@@ -67,7 +65,6 @@ def cuda_macros(definition: CellDefinition) -> dict[str, int]:
         "CELL_GATES": len(definition.gates),
         "CELL_STATES": len(definition.states),
         "CELL_APART": int(any(gate.is_apart for gate in definition.gates)),
-        "CELL_BY_HAND": int(definition.stated is not None),
         "CELL_PARAMS": len(definition.parameters),
         "CELL_READS_H": int(definition.states[0] in tape.leaves("state")),
         "CELL_READS_NEW": int(bool(tape.leaves("new"))),
