@@ -121,7 +121,7 @@ class KernelSpec(ABC):
 
     @property
     def text_key(self) -> str:
-        """What `device_texts` depends on besides the package's files; empty where all device code stands in files."""
+        """The cause of `device_texts` besides the package's files; empty where all device code stands in files."""
         return ""
 
     def device_texts(self) -> Sequence[str]:

@@ -40,8 +40,8 @@ def gru(g: Any, s: Any) -> Values:
     return {"h": n + z * (s.h - n)}
 
 
-@cell(gates=("i", "f", "z", "o"), states=("h", "c", "n", "m"))
-def slstm(g: Any, s: Any) -> Values:
+@cell(gates=("i", "f", "z", "o"), states=("h", "c", "n", "m"), name="slstm")
+def slstm_step(g: Any, s: Any) -> Values:
     """Exponential input gate with stabiliser m and normaliser n; a state with n = 0 is empty.
 
     m is rounded to the stored type before it is used: it is only a common scale of c and n, and the backward pass has
@@ -55,7 +55,7 @@ def slstm(g: Any, s: Any) -> Values:
     return {"h": sigmoid(g.o) * c / n, "c": c, "n": n, "m": m}
 
 
-@state_derivative(slstm)
+@state_derivative(slstm_step)
 def slstm(g: Any, s: Any, new: Any, d: Any, only_h: Any) -> Values:
     """Through the stabiliser too, which matters where m, c or n get gradients of their own.
 

@@ -1,4 +1,4 @@
-"""What steps in Triton call. It needs triton; nothing imports it until then."""
+"""Functions that steps in Triton call. It needs triton; nothing imports it until then."""
 
 from __future__ import annotations
 
