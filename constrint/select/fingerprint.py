@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -60,7 +60,8 @@ def fingerprint_of(spec: KernelSpec) -> Fingerprint:
     """Return the fingerprint of a kernel; empty hashes for a kernel that was typed in and lies in no file.
 
     A kernel of this package has its device code in the folder of its spec: Triton and Gluon functions in modules with a
-    jitted function, CUDA C++ in `spec.device_files`. A kernel from outside is hashed as the file of its spec.
+    jitted function, CUDA C++ in `spec.device_files`, what Python writes in `spec.device_texts`. A kernel from
+    outside is hashed as the file of its spec.
     """
     home = _home(spec)
     if home is None:
@@ -77,7 +78,7 @@ def source_hash(spec: KernelSpec) -> str:
         return ""
     if not spec.home.startswith(_PACKAGE):
         return _hash([*_whole(home), *normal_texts(files)])
-    return _stored("source", spec.home, home, files)
+    return _stored("source", spec.home, home, files, spec.text_key, spec.device_texts)
 
 
 def _home(spec: KernelSpec) -> Path | None:
@@ -96,9 +97,16 @@ def _whole(home: Path) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _stored(part: str, name: str, home: Path, files: tuple[Path, ...]) -> str:
+def _stored(
+    part: str,
+    name: str,
+    home: Path,
+    files: tuple[Path, ...],
+    text_key: str = "",
+    written: Callable[[], Iterable[str]] = tuple,
+) -> str:
     """A hash of a kernel of the package, computed once for the package's files as they are."""
-    key = "\0".join([part, name, *map(str, files)]).encode()
+    key = "\0".join([part, name, *map(str, files), text_key]).encode()
     stored = cache.load(_KIND, key)
     if stored is not None and len(stored) == DIGITS:
         return stored.decode()
@@ -106,6 +114,7 @@ def _stored(part: str, name: str, home: Path, files: tuple[Path, ...]) -> str:
         texts = _host_texts(name)
     else:
         texts = _cuda_texts(home, files) if any(map(is_cuda, files)) else _triton_texts(home)
+        texts += written()
     digest = _hash(texts)
     cache.store(_KIND, key, digest.encode())
     return digest

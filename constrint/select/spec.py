@@ -120,6 +120,15 @@ class KernelSpec(ABC):
         return ()
 
     @property
+    def text_key(self) -> str:
+        """The cause of `device_texts` besides the package's files; empty where all device code stands in files."""
+        return ""
+
+    def device_texts(self) -> Sequence[str]:
+        """Device code that Python writes for this kernel, and macros that follow from it."""
+        return ()
+
+    @property
     def compilers(self) -> Mapping[str, str]:
         """Versions by name of compilers beyond those of every kernel; absent tools are left out."""
         return {}

@@ -33,9 +33,11 @@ from constrint.flashrnn.steps import (
     tanh,
     where,
 )
+from constrint.kernels.rnn.equations import EQUATIONS
 from constrint.kernels.rnn.language.graph import CellDefinition
 from constrint.kernels.rnn.language.parse import definition_of
 from constrint.kernels.rnn.language.torch_code import derivative_error
+from constrint.kernels.rnn.language.trace import state_derivative
 
 ONE: dict[str, Any] = {"gates": ("g",)}
 APART: dict[str, Any] = {"gates": ("g",), "apart": ("g",)}
@@ -177,6 +179,18 @@ def test_the_derivative_of_every_operation() -> None:
     assert derivative_error(every_operation) < 1e-7
 
 
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_the_derivative_of_built_in_cells(name: str) -> None:
+    assert derivative_error(EQUATIONS[name]) < 1e-8
+
+
+def test_a_stated_derivative_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"test_cell_language.py:\d+: lstm: .* gradients of i, f, z, o, h, c"):
+        state_derivative(EQUATIONS["lstm"])(lambda g, s, new, d, only_h: {"i": d.h})
+    with pytest.raises(UsageError, match="whose gates are sums"):
+        state_derivative(EQUATIONS["gru"])
+
+
 def test_a_value_that_is_not_taken_has_no_gradient_even_if_it_overflows() -> None:
     @cell(("g",))
     def safe(g: Any, s: Any) -> Any:
@@ -201,7 +215,7 @@ def lstm(name: str = "lstm", extra: float = 0.0) -> CellDefinition:
 
 
 def test_a_tape_has_no_more_than_a_hand_written_body() -> None:
-    """Those of the LSTM in `kernel_cells.py`: 5 special functions and 4 others forward, 5 and 22 backward."""
+    """An LSTM written by hand has 5 special functions and 4 others forward, 5 and 22 backward."""
     tapes = lstm().forward, lstm().backward
     assert [sum(node.op in ("sigmoid", "tanh") for node in tape.nodes) for tape in tapes] == [5, 5]
     assert [sum(node.op in ("add", "sub", "mul") for node in tape.nodes) for tape in tapes] == [4, 22]

@@ -1,4 +1,4 @@
-"""Steps of cells in CUDA C++ as g++ compiles them: the generated ones, and those of `cells.cuh` beside them.
+"""Steps of cells in CUDA C++ as g++ compiles them.
 
 All cells are one library, each in a namespace of its own; instructions are the same functions of the CPU, in fp32.
 """
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.cells import RecurrentCell
-from constrint.kernels.rnn.cuda.shape import CELL_NUMBERS, GENERATED
 from constrint.kernels.rnn.generated.cuda import cuda_macros, cuda_text
 
 SOURCE = Path(__file__).parents[2] / "constrint" / "kernels" / "rnn" / "cuda" / "source" / "cells.cuh"
@@ -56,11 +55,7 @@ extern "C" void {name}_backward(
 def text_of(name: str, cell: RecurrentCell) -> str:
     """One cell's functions in a namespace, with calls that other languages can make."""
     shared = re.sub(r"#pragma once|#include.*", "", SOURCE.read_text(encoding="utf-8"))
-    macros = {"CELL": CELL_NUMBERS.get(cell.name, GENERATED), "CELL_PARAMS": 0}
-    own = ""
-    if cell.definition is not None:
-        macros |= cuda_macros(cell.definition)
-        own = cuda_text(cell.definition)
+    macros, own = cuda_macros(cell.step), "".join(cuda_text(cell.step, each) for each in ("forward", "backward"))
     has = cell.num_params > 0
     row = f"*reinterpret_cast<const float(*)[{cell.num_params}]>(w + {cell.num_params} * i)"
     of = f", *reinterpret_cast<float(*)[{cell.num_params}]>(of + {cell.num_params} * i)"

@@ -99,8 +99,7 @@ def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.
     files |= {
         name: (HEADERS / name).read_text(encoding="utf-8") for name in ("ptx.cuh", "instructions.cuh", "whole.cuh")
     }
-    definition = CELLS[case.cell].definition
-    files["step.cuh"] = "" if definition is None else cuda_text(definition)
+    files["step.cuh"] = cuda_text(CELLS[case.cell].step, case.direction)
     main = "main.cc" if case.direction == "forward" else "backward.cc"
     files["main.cc"] = (HEADERS / main).read_text(encoding="utf-8")
     return built_on_grid(files, _source(case).source.macros, folder)

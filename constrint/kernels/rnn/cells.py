@@ -27,7 +27,7 @@ class RecurrentCell:
         reads_h: Whether a backward step reads h before the step.
         reads_new: Whether it reads the other states after the step.
         parameters: Elementwise parameters, one number of a unit each.
-        definition: Its step, where that is written in Python; None for a cell whose device code is written by hand.
+        definition: Its step, where a user wrote it; None for a built-in cell, whose step is in `equations.py`.
     """
 
     name: str
@@ -41,6 +41,15 @@ class RecurrentCell:
     reads_new: bool = True
     parameters: tuple[str, ...] = ()
     definition: CellDefinition | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def step(self) -> CellDefinition:
+        """Its step, from which every kernel's pointwise part is written."""
+        if self.definition is not None:
+            return self.definition
+        from constrint.kernels.rnn.equations import EQUATIONS
+
+        return EQUATIONS[self.name]
 
     @property
     def num_gates(self) -> int:

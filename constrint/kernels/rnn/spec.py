@@ -8,7 +8,7 @@ loop is one kernel, `NvrtcSpec` of those of them in CUDA C++.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,7 @@ class RnnSpec(KernelSpec):
 
     Attributes:
         how: The method, in a phrase.
+        step_language: The language in which the cell's step is written out: "cuda" or "triton"; empty for a library.
         may_recompute: Whether the forward pass may leave pre-activations to be recomputed: parameter `recompute`.
         backward_by: For an implementation of the forward pass alone, the implementation whose backward pass follows.
             Every implementation saves the same tensors (`ForwardOutputs`), so any backward pass can follow.
@@ -65,6 +66,7 @@ class RnnSpec(KernelSpec):
     #: For sums and steps together: after 13 steps on an H200 errors were under a third of this bound.
     num_roundings = 8
     how: str
+    step_language = ""
     may_recompute = False
     backward_by = ""
     forward_by = ""
@@ -74,6 +76,23 @@ class RnnSpec(KernelSpec):
         self.cell, self.direction = cell, direction
         self.operation = cell.name + SUFFIX[direction]
         self.summary = f"{cell.name.upper()} over time, {direction}, {self.how}"
+
+    @property
+    def text_key(self) -> str:
+        """The cell and the direction, on which the text of a step depends."""
+        return f"{self.cell.name} {self.direction}" if self.step_language else ""
+
+    def device_texts(self) -> Sequence[str]:
+        """The cell's step."""
+        if self.step_language == "cuda":
+            from constrint.kernels.rnn.generated.cuda import cuda_step_texts
+
+            return cuda_step_texts(self.cell.step, self.direction)
+        if self.step_language == "triton":
+            from constrint.kernels.rnn.generated.triton import triton_step_texts
+
+            return triton_step_texts(self.cell.step, self.direction)
+        return ()
 
     def default_workload(self, gpu: GpuModel) -> Workload:
         """In bf16, or in fp16 on a GPU without units for bf16."""
@@ -272,6 +291,7 @@ class NvrtcSpec(FusedSpec):
     """A time loop in CUDA C++, compiled by NVRTC."""
 
     kernels = "the CUDA kernels"
+    step_language = "cuda"
 
     @property
     def compilers(self) -> Mapping[str, str]:

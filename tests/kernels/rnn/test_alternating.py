@@ -45,8 +45,9 @@ def test_kernels_compile_for_every_architecture_without_spills(gpu: str, directi
     """A program holds its units in registers: no memory is touched but operands and results."""
     pytest.importorskip("triton", reason="needs the extra [torch]: triton")
     from constrint.hwmodels import load_gpu
-    from constrint.kernels.rnn import kernel_cells
     from constrint.kernels.rnn.alternating import kernel
+    from constrint.kernels.rnn.equations import slstm
+    from constrint.kernels.rnn.generated.triton import step_function
     from constrint.tune.compile import TritonSource, compile_triton
 
     model = load_gpu(gpu)
@@ -59,7 +60,7 @@ def test_kernels_compile_for_every_architecture_without_spills(gpu: str, directi
         "num_params": 0,
         "fast": model.vendor == "nvidia",
         "tile": 128,
-        "cell": getattr(kernel_cells, f"slstm_{direction}"),
+        "cell": step_function(slstm, direction),
     }
     constants |= (
         {"has_bias": True, "save_gates": True}

@@ -97,7 +97,7 @@ NUM_FAIR = 6
 FEW = 1
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
-    *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "spec")),
+    *(f"kernels/rnn/{name}.py" for name in ("cells", "equations", "generated/*", "spec")),
     *(f"kernels/rnn/triton/{name}.py" for name in ("kernel*", "launch", "layer", "spec")),
     "select/limits.py",
 )

@@ -74,8 +74,7 @@ def test_generated_steps_in_cuda_equal_the_built_in_ones_and_autograd(tmp_path: 
     from tests.support import cell_steps_on_cpu as steps
 
     defined = {name: register_cell(definition) for name, definition in (SAME | OWN).items()}
-    hand = {f"hand_{name}": BUILT_IN[name] for name in SAME}
-    library = steps.built(defined | hand, tmp_path)
+    library = steps.built(defined | {f"built_in_{name}": BUILT_IN[name] for name in SAME}, tmp_path)
     draw = torch.Generator().manual_seed(5)
     number = 257
     for name, kind in defined.items():
@@ -100,8 +99,8 @@ def test_generated_steps_in_cuda_equal_the_built_in_ones_and_autograd(tmp_path: 
         for ours, theirs in zip((found[0][:, : kind.num_slots], *found[1:]), wanted, strict=True):
             torch.testing.assert_close(ours.double(), theirs[:, : ours.shape[1]], rtol=2e-4, atol=2e-4)
         if name in SAME:
-            torch.testing.assert_close(c, steps.forward(library, f"hand_{name}", p, q, w), rtol=1e-6, atol=1e-6)
-            beside = steps.backward(library, f"hand_{name}", p, q, c, d, w)
+            torch.testing.assert_close(c, steps.forward(library, f"built_in_{name}", p, q, w), rtol=1e-6, atol=1e-6)
+            beside = steps.backward(library, f"built_in_{name}", p, q, c, d, w)
             for ours, theirs in zip(found, beside, strict=True):
                 used = slice(0, kind.num_slots if ours is found[0] else None)
                 torch.testing.assert_close(ours[:, used], theirs[:, used], rtol=1e-5, atol=1e-5)
@@ -166,7 +165,9 @@ def test_a_changed_cell_is_another_operation_and_the_same_one_has_the_same_code_
         "from constrint.kernels.rnn.generated.triton import triton_text\n"
         "for file in sys.argv[1:]:\n"
         "    cell = load_file(Path(file), file).kept\n"
-        "    print(cell.operation, sha256((cuda_text(cell) + triton_text(cell)).encode()).hexdigest())\n"
+        "    directions = 'forward', 'backward'\n"
+        "    text = ''.join(write(cell, each) for write in (cuda_text, triton_text) for each in directions)\n"
+        "    print(cell.operation, sha256(text.encode()).hexdigest())\n"
     )
     files = [tmp_path / f"{name}.py" for name in ("first", "again", "changed")]
     for file, scale in zip(files, (1, 1, 2), strict=True):

@@ -1,5 +1,7 @@
 // The kernel of `rnn/wgmma/source/forward.cu` on a grid of fibers, right or with a mistake. Gives 1 where its threads waited
 // in vain.
+#include "layout.cuh"
+#include "step.cuh"
 #include "forward.cu"
 
 static_assert(kSharedBytes <= fibers::kSharedBytes, "a block has no more shared memory");

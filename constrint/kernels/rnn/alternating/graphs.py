@@ -21,12 +21,11 @@ from torch.nn.functional import pad
 
 from constrint.choose import Decision
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.rnn import kernel_cells
 from constrint.kernels.rnn.alternating.chunks import GraphChunk, KeptChunks
 from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward, previous_states, recompute_gates
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
-from constrint.kernels.rnn.generated.functions import step_function
+from constrint.kernels.rnn.generated.triton import step_function
 from constrint.kernels.rnn.gradients import gradients_of
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.select.spec import Launch
@@ -158,7 +157,7 @@ class ForwardChunk(Chunk):
         """See `Chunk.enqueue`."""
         from constrint.kernels.rnn.alternating.kernel import pointwise_forward_kernel
 
-        cell = step_function(self.key.kind, "forward", kernel_cells)
+        cell = step_function(self.key.kind.step, "forward")
         has_bias, save_gates = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(steps):
@@ -191,7 +190,7 @@ class BackwardChunk(Chunk):
         """See `Chunk.enqueue`."""
         from constrint.kernels.rnn.alternating.kernel import pointwise_backward_kernel
 
-        cell = step_function(self.key.kind, "backward", kernel_cells)
+        cell = step_function(self.key.kind.step, "backward")
         upstream_mask, has_clip, shift_free = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(self.key.num_steps - 1, self.key.num_steps - 1 - steps, -1):

@@ -27,6 +27,7 @@ class AlternatingSpec(RnnSpec):
     """One direction of a recurrent layer, step by step."""
 
     name = "alternating"
+    step_language = "triton"
     how = "a product and a pointwise kernel per step"
     dtypes = ("bf16", "fp16", "fp32", "tf32", "fp64")
 

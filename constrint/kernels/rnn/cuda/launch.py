@@ -22,11 +22,9 @@ from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.cuda.shape import (
-    CELL_NUMBERS,
     CLUSTER,
     DTYPE_NUMBERS,
     FENCE,
-    GENERATED,
     GRID,
     RING,
     padded_head_dim,
@@ -182,7 +180,6 @@ def source_of(
     shape = shape_of(cell, direction, head_dim, dtype, values)
     sizes = [size.value({}) for size in (shape.smem_bytes, shape.ring_bytes, shape.streamed_bytes)]
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
-        "CELL": CELL_NUMBERS.get(cell.name, GENERATED),
         "IS_BACKWARD": int(direction == "backward"),
         "DTYPE": DTYPE_NUMBERS[dtype],
         "HEAD_DIM": head_dim,
@@ -190,13 +187,11 @@ def source_of(
         "RING": RING,
         "FENCE": FENCE,
         "EXPECTED_SHARED_BYTES": sizes[0],
+        **cuda_macros(cell.step),
     }
     path = SOURCE / f"{direction}.cu"
     options = ("-std=c++17", "-default-device")
-    text = path.read_text(encoding="utf-8")
-    if cell.definition is not None:
-        macros |= cuda_macros(cell.definition)
-        text = '#include "cells.cuh"\n' + cuda_text(cell.definition) + text
+    text = '#include "cells.cuh"\n' + cuda_text(cell.step, direction) + path.read_text(encoding="utf-8")
     source = CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name, is_settled=True)
     return CudaBuild(source, *sizes)
 

@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from constrint.hwmodels import GpuModel, assumed
-from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
 BLOCK, CLUSTER, GRID = 0, 1, 2
-#: Number of a cell in the device code.
-CELL_NUMBERS = {name: number for number, name in enumerate(BUILT_IN)}
-#: Number of a cell whose device code is generated.
-GENERATED = len(BUILT_IN)
 #: Number of a dtype in the device code.
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
 #: Tensors are read by vectors of this many bytes; a pair of matrix instructions takes four of a row.

@@ -7,7 +7,9 @@ step waits for, so that factors of products along this chain are multiplied befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,37 +44,51 @@ class StepBody:
         """The step; its outputs are named by states."""
         return self.definition.forward
 
-    @cached_property
+    @property
     def backward(self) -> CellTape:
-        """The backward step with factors of its chain multiplied beforehand; outputs as in the definition's tape."""
-        return folded(self.definition.backward)
+        """The backward step; its outputs are named by slots, states and parameters."""
+        return self.definition.backward
+
+    @cached_property
+    def chain(self) -> CellTape:
+        """The backward step with factors of its chain multiplied beforehand; the same outputs."""
+        return folded(self.backward)
 
     @cached_property
     def is_known(self) -> tuple[bool, ...]:
-        """By place of the backward tape, whether the value does not depend on the gradients of the states."""
-        return known_places(self.backward)
+        """By place of `chain`, whether the value does not depend on the gradients of the states."""
+        return known_places(self.chain)
 
     @cached_property
     def carried(self) -> tuple[int, ...]:
-        """Places of known values that the rest of the backward step uses, constants left out."""
-        nodes = self.backward.nodes
-        used = {at for node, known in zip(nodes, self.is_known, strict=True) if not known for at in node.args}
-        used |= {place for _, place in self.backward.outputs}
-        return tuple(sorted(at for at in used if self.is_known[at] and nodes[at].op != "constant"))
+        """Places of known values that the rest of the backward step uses, constants left out, in the order of use."""
+        nodes, seen = self.chain.nodes, dict[int, None]()
+
+        def visit(at: int) -> None:
+            if at not in seen:
+                for place in () if self.is_known[at] else nodes[at].args:
+                    visit(place)
+                seen[at] = None
+
+        for _, place in self.chain.outputs:
+            visit(place)
+        return tuple(at for at in seen if self.is_known[at] and nodes[at].op not in ("constant", "flag"))
 
     def operand(self, node: CellNode) -> tuple[str, int]:
-        """The sort and the number of a leaf: slot, state, new, gradient, parameter."""
+        """The sort and the number of a leaf: slot, state, new, gradient, parameter, flag."""
+        if node.op == "flag":
+            return "flag", 0
         if node.op == "slot":
             return "slot", slot_numbers(self.definition)[node.name]
         if node.op == "parameter":
             return "parameter", [parameter.name for parameter in self.definition.parameters].index(node.name)
         return node.op, self.definition.states.index(node.name)
 
-    def gradient_outputs(self) -> Iterator[tuple[str, int, int]]:
-        """Sort, number and place of every result of the backward step."""
+    def gradient_outputs(self, tape: CellTape) -> Iterator[tuple[str, int, int]]:
+        """Sort, number and place of every result of the backward step, in one of its tapes."""
         slots, definition = slot_numbers(self.definition), self.definition
         parameters = [parameter.name for parameter in definition.parameters]
-        for name, place in self.backward.outputs:
+        for name, place in tape.outputs:
             sort, _, of = name.partition(":")
             if sort == "slot":
                 yield sort, slots[of], place
@@ -91,10 +107,15 @@ def known_places(tape: CellTape) -> tuple[bool, ...]:
 
 
 def folded(tape: CellTape) -> CellTape:
-    """The same tape with (d * x) * y as d * (x * y) where d depends on a gradient, and x and y do not."""
+    """The same tape with (d * x) * y as d * (x * y) where d depends on a gradient, and x and y do not.
+
+    A d * x or 0, as a condition says, is d times x or 0. What is used more than once is computed once.
+    """
     known, writer = known_places(tape), CellTapeWriter()
+    uses = Counter(at for node in tape.nodes for at in node.args) + Counter(place for _, place in tape.outputs)
     #: By place: the value without a factor, and the factor, in the new tape.
     values: list[tuple[int, int | None]] = []
+    one = writer.constant(1.0)
 
     def whole(at: int) -> int:
         value, factor = values[at]
@@ -114,13 +135,29 @@ def folded(tape: CellTape) -> CellTape:
             given, by = node.args if known[node.args[1]] else reversed(node.args)
             value, factor = values[given]
             values.append((value, times(factor, whole(by))))
+            if uses[at] > 1:
+                values[at] = whole(at), None
         elif node.op == "div" and known[node.args[1]]:
             value, factor = values[node.args[0]]
-            one = writer.constant(1.0) if factor is None else factor
-            values.append((value, writer.operation("div", one, whole(node.args[1]))))
+            values.append((value, writer.operation("div", one if factor is None else factor, whole(node.args[1]))))
+        elif node.op == "where" and uses[at] == 1 and known[node.args[0]] and (zero := _zero_of(tape, node)):
+            value, factor = values[node.args[3 - zero]]
+            branches = [one if factor is None else factor, writer.constant(0.0)]
+            branches = branches if zero == 2 else branches[::-1]
+            values.append((value, writer.operation("where", whole(node.args[0]), *branches)))
         else:
             values.append((writer.operation(node.op, *map(whole, node.args), name=node.name), None))
     return writer.ended({name: whole(place) for name, place in tape.outputs})
+
+
+def _zero_of(tape: CellTape, node: CellNode) -> int:
+    """Which argument of a `where` is the constant 0 beside a value that is none; 0 without one."""
+    zeros = [number for number in (1, 2) if tape.nodes[node.args[number]].op == "constant"]
+    return zeros[0] if len(zeros) == 1 and tape.nodes[node.args[zeros[0]]].value == 0.0 else 0
+
+
+#: Formulas that are calls: what they give needs no parentheses.
+_CALL = re.compile(r"[\w.]+\(.*\)")
 
 
 def lines(
@@ -130,8 +167,9 @@ def lines(
     leaf: Callable[[CellNode], str],
     written: dict[int, str],
     assign: Callable[[str, CellNode, str], str],
+    wanted: Collection[int],
 ) -> list[str]:
-    """Statements that compute places of a tape, in order.
+    """Statements that compute places of a tape, in order; a value of one use stands where it is used.
 
     Args:
         nodes: The tape's nodes.
@@ -140,7 +178,12 @@ def lines(
         leaf: The text of a leaf.
         written: Texts of places that are known already; those of `places` are added.
         assign: A statement from a variable's name, its node and the formula.
+        wanted: Places whose values are used after the statements.
     """
+    uses = Counter(wanted)
+    for at in places:
+        # What a condition chooses between, or decides about, is computed before it.
+        uses.update(nodes[at].args)
     statements = []
     for at in places:
         node = nodes[at]
@@ -149,7 +192,10 @@ def lines(
         if not node.args:
             written[at] = repr(node.value) if node.op == "constant" else leaf(node)
             continue
-        variable = f"x{at}"
-        statements.append(assign(variable, node, formulas[node.op].format(*(written[a] for a in node.args))))
-        written[at] = variable
+        formula = formulas[node.op].format(*(written[a] for a in node.args))
+        if uses[at] == 1:
+            written[at] = formula if _CALL.fullmatch(formulas[node.op]) else f"({formula})"
+            continue
+        statements.append(assign(f"x{at}", node, formula))
+        written[at] = f"x{at}"
     return statements

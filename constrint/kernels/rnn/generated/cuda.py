@@ -1,11 +1,13 @@
-"""A cell's step in CUDA C++: the functions that `cuda/source/cells.cuh` has for built-in cells, as a text."""
+"""A cell's step in CUDA C++, as a text: what the loops over time call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from constrint.kernels.rnn.generated.body import StepBody, lines
 from constrint.kernels.rnn.language.graph import CellDefinition, CellNode, CellTape
+from constrint.select.cuda_text import normal_text
 
 #: Formulas of operations on floats, and on conditions.
 FORMULAS = {
@@ -38,31 +40,22 @@ FORMULAS = {
     "or": "{0} || {1}",
     "not": "!{0}",
 }
-#: Arrays of the operands.
+#: Cells whose quotients forward are exact in 16 bits, too, as those of the loops were whose times are recorded.
+EXACT = ("slstm",)
+#: The flag of a backward step, and arrays of the other operands.
+FLAG = "shift_free"
 ARRAYS = {"slot": "p", "state": "q", "new": "c", "gradient": "d", "parameter": "w"}
-_HEAD = """
-// A quotient; in 16 bits to a rounding of fp32 more.
-__device__ __forceinline__ float quotient(float x, float y) { return IS_WIDE ? x / y : __fdividef(x, y); }
-
-// A logarithm: in fp32 exact near 1, too.
-__device__ __forceinline__ float logarithm(float x) { return IS_WIDE ? logf(x) : __logf(x); }
-
-// A value that the dtype of states has, and not above x.
-__device__ __forceinline__ float rounded_down(float x) {
-#if DTYPE < 2
-  constexpr float UNIT = DTYPE == 1 ? 0.00394531f : 0.00049316f;
-  return widen(narrow(x - UNIT * fabsf(x)));
-#else
-  return x;
-#endif
-}
-"""
+_FUNCTION = "\n__device__ __forceinline__"
 
 
-def cuda_text(definition: CellDefinition) -> str:
-    """`step_forward`, `Known`, `know` and `step_backward` of a cell, for sources that include `cells.cuh`."""
-    body = StepBody(definition)
-    return "".join((_HEAD, *_forward(body), *_backward(body)))
+@lru_cache(maxsize=256)
+def cuda_text(definition: CellDefinition, direction: str) -> str:
+    """`step_forward` of a cell, or `Known`, `know` and `step_backward`, for sources that include `cells.cuh`.
+
+    What `know` computes does not depend on the gradients. `step_backward` turns those of the states after the step into
+    those before it, without what flows through R.
+    """
+    return "".join((_forward if direction == "forward" else _backward)(StepBody(definition)))
 
 
 def cuda_macros(definition: CellDefinition) -> dict[str, int]:
@@ -78,6 +71,12 @@ def cuda_macros(definition: CellDefinition) -> dict[str, int]:
     }
 
 
+def cuda_step_texts(definition: CellDefinition, direction: str) -> list[str]:
+    """The device code of a cell's step for a fingerprint: the text as a compiler reads it, and the macros."""
+    macros = (f"{name}={value}" for name, value in sorted(cuda_macros(definition).items()))
+    return [normal_text(cuda_text(definition, direction)), *macros]
+
+
 def _leaf(body: StepBody, node: CellNode, arrays: Mapping[str, str]) -> str:
     sort, number = body.operand(node)
     return f"{arrays[sort]}[{number}]"
@@ -88,10 +87,17 @@ def _constant(node: CellNode) -> str:
 
 
 def _statements(
-    body: StepBody, tape: CellTape, places: Sequence[int], written: dict[int, str], arrays: Mapping[str, str]
+    body: StepBody,
+    tape: CellTape,
+    places: Sequence[int],
+    written: dict[int, str],
+    arrays: Mapping[str, str],
+    wanted: Sequence[int],
+    formulas: Mapping[str, str] = FORMULAS,
 ) -> list[str]:
     written.update({at: _constant(node) for at, node in enumerate(tape.nodes) if node.op == "constant"})
-    return lines(tape.nodes, places, FORMULAS, lambda node: _leaf(body, node, arrays), written, _assign)
+    written.update({at: FLAG for at, node in enumerate(tape.nodes) if node.op == "flag"})
+    return lines(tape.nodes, places, formulas, lambda node: _leaf(body, node, arrays), written, _assign, wanted)
 
 
 def _assign(variable: str, node: CellNode, formula: str) -> str:
@@ -100,10 +106,12 @@ def _assign(variable: str, node: CellNode, formula: str) -> str:
 
 def _forward(body: StepBody) -> list[str]:
     tape, written = body.forward, dict[int, str]()
-    statements = _statements(body, tape, range(len(tape.nodes)), written, {**ARRAYS, "state": "s"})
+    formulas = FORMULAS | ({"div": "{0} / {1}"} if body.definition.name in EXACT else {})
+    operands = written, {**ARRAYS, "state": "s"}, list(tape.places.values()), formulas
+    statements = _statements(body, tape, range(len(tape.nodes)), *operands)
     results = [f"  const float s{i} = {written[tape.places[name]]};\n" for i, name in enumerate(body.definition.states)]
     stores = [f"  s[{i}] = s{i};\n" for i in range(len(results))]
-    head = "\n__device__ __forceinline__ void step_forward(const float (&p)[4], float (&s)[STATES]"
+    head = f"{_FUNCTION} void step_forward(const float (&p)[4], float (&s)[STATES]"
     return [f"{head}{_reference(body, 'w', is_const=True)}) {{\n", *statements, *results, *stores, "}\n"]
 
 
@@ -114,21 +122,22 @@ def _reference(body: StepBody, name: str, *, is_const: bool) -> str:
 
 
 def _backward(body: StepBody) -> list[str]:
-    tape, carried, is_known = body.backward, body.carried, body.is_known
+    tape, carried, is_known = body.chain, body.carried, body.is_known
     fields = [f"  {'bool' if tape.nodes[at].kind == 'c' else 'float'} x{at};\n" for at in carried]
     places = range(len(tape.nodes))
     written = dict[int, str]()
-    computed = _statements(body, tape, [at for at in places if is_known[at]], written, ARRAYS)
+    computed = _statements(body, tape, [at for at in places if is_known[at]], written, ARRAYS, carried)
     kept = [f"  known.x{at} = {written[at]};\n" for at in carried]
     rest = {at: f"k.x{at}" for at in carried}
-    later = _statements(body, tape, [at for at in places if not is_known[at]], rest, ARRAYS)
+    wanted = list(tape.places.values())
+    later = _statements(body, tape, [at for at in places if not is_known[at]], rest, ARRAYS, wanted)
     names = {"slot": "grads", "state": "d", "parameter": "of_step"}
-    found = [(f"{names[sort]}[{number}]", rest[place]) for sort, number, place in body.gradient_outputs()]
+    found = [(f"{names[sort]}[{number}]", rest[place]) for sort, number, place in body.gradient_outputs(tape)]
     results = [f"  const float r{i} = {text};\n" for i, (_, text) in enumerate(found)]
     stores = [f"  {to} = r{i};\n" for i, (to, _) in enumerate(found)]
     operands = "const float (&p)[4], const float (&q)[4], const float (&c)[4]"
-    know = f"\n__device__ __forceinline__ Known know({operands}{_reference(body, 'w', is_const=True)}, bool) {{\n"
-    step = "\n__device__ __forceinline__ void step_backward(const Known& k, bool, float (&d)[STATES], float (&grads)[4]"
+    know = f"{_FUNCTION} Known know({operands}{_reference(body, 'w', is_const=True)}, bool {FLAG}) {{\n"
+    step = f"{_FUNCTION} void step_backward(const Known& k, bool {FLAG}, float (&d)[STATES], float (&grads)[4]"
     return [
         "\nstruct Known {\n",
         *fields,

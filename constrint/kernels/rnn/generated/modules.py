@@ -7,12 +7,12 @@ import sys
 from hashlib import sha256
 from types import ModuleType
 
-#: First lines of every text: what a step may call.
-HEAD = """import triton
+#: What a step may call: the module, and the first lines of every text.
+FUNCTIONS = "constrint.kernels.rnn.generated.kernel_functions"
+HEAD = f"""import triton
 import triton.language as tl
 
-from constrint.kernels.rnn.generated.kernel_functions import log1p, rounded_down
-from constrint.kernels.rnn.kernel_cells import log_sigmoid, sigmoid, tanh
+from {FUNCTIONS} import log1p, log_sigmoid, rounded_down, sigmoid, tanh
 
 """
 

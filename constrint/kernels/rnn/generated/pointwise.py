@@ -143,7 +143,7 @@ class GeneratedBackward:
                 return after(definition.states.index(node.name))
             return leaf_of_slots(node)
 
-        tape, is_known = body.backward, body.is_known
+        tape, is_known = body.chain, body.is_known
         known = [at for at in range(len(tape.nodes)) if is_known[at]]
         values = evaluated(tape, known, {}, leaf, None)
         self.kept = {
@@ -156,9 +156,9 @@ class GeneratedBackward:
         """Run step `t` backwards."""
         body = self.body
         values = {at: value[t] if value.dim() > 3 else value for at, value in self.kept.items()}
-        evaluated(body.backward, self.rest, values, lambda node: d[body.operand(node)[1]], None)
+        evaluated(body.chain, self.rest, values, lambda node: d[body.operand(node)[1]], None)
         of_states: dict[int, Tensor] = {}
-        for sort, number, place in body.gradient_outputs():
+        for sort, number, place in body.gradient_outputs(body.chain):
             value = values[place].expand_as(d[0])
             if self.ended is not None:
                 value = value.masked_fill(self.ended[t], 0)

@@ -1,4 +1,10 @@
-"""A cell's step in Triton: functions with the signatures of `kernel_cells.py`, from a text that Triton can read."""
+"""A cell's step in Triton, as functions that the loops over time are given.
+
+A function sees four pre-activations `p`, four states `s` and, where the cell has any, four parameters `u`, all
+(tile_batch, tile_out) in fp32. What the cell lacks is handed through. Backward it gets the gradients `d` of the states
+after the step, the states `q` before it and `s` after it, and gives the gradients of `p` and of the states before the
+step, without what flows through R.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from constrint.kernels.rnn.generated.body import StepBody, lines
-from constrint.kernels.rnn.generated.modules import HEAD, module_of_text
+from constrint.kernels.rnn.generated.modules import FUNCTIONS, HEAD, module_of_text
 from constrint.kernels.rnn.language.graph import CellDefinition, CellNode, CellTape
+from constrint.select.python_text import closure, module_of
 
 FORMULAS = {
     "add": "{0} + {1}",
@@ -43,17 +50,22 @@ FORMULAS = {
 LETTERS = {"slot": "p", "state": "s", "new": "s", "gradient": "d", "parameter": "u"}
 
 
-def triton_text(definition: CellDefinition) -> str:
-    """The module with `cell_forward` and `cell_backward` of a cell."""
-    body = StepBody(definition)
-    return HEAD + _forward(body) + "\n\n" + _backward(body)
+def triton_text(definition: CellDefinition, direction: str) -> str:
+    """The function `cell_forward` or `cell_backward` of a cell."""
+    return (_forward if direction == "forward" else _backward)(StepBody(definition))
+
+
+def triton_step_texts(definition: CellDefinition, direction: str) -> list[str]:
+    """The device code of a cell's step for a fingerprint: its text, and those of all that it may call."""
+    functions = module_of(FUNCTIONS)
+    assert functions is not None
+    return [triton_text(definition, direction), *closure(functions.definitions())]
 
 
 @lru_cache(maxsize=256)
-def triton_functions(definition: CellDefinition) -> dict[str, Any]:
-    """The jitted functions of a cell by direction; a cell of the same equations gets functions of the same text."""
-    module = module_of_text("cell", triton_text(definition))
-    return {"forward": vars(module)["cell_forward"], "backward": vars(module)["cell_backward"]}
+def step_function(definition: CellDefinition, direction: str) -> Any:
+    """The `triton.jit` function of one direction of a cell's step; the same for cells of the same equations."""
+    return vars(module_of_text("cell", HEAD + triton_text(definition, direction)))[f"cell_{direction}"]
 
 
 def _names(letter: str, number: int = 4) -> str:
@@ -62,6 +74,8 @@ def _names(letter: str, number: int = 4) -> str:
 
 def _leaf(body: StepBody, node: CellNode, before: str) -> str:
     sort, number = body.operand(node)
+    if sort == "flag":
+        return "shift_free"
     return f"{before if sort == 'state' else LETTERS[sort]}{number}"
 
 
@@ -75,12 +89,16 @@ def _computed(body: StepBody, tape: CellTape, before: str) -> tuple[list[str], l
         lambda node: _leaf(body, node, before),
         written,
         lambda variable, node, formula: f"    {variable} = {formula}\n",
+        list(tape.places.values()),
     )
     is_tile: list[bool] = []
     for node in tape.nodes:
         is_leaf = node.op in ("slot", "state", "new", "gradient")
         is_tile.append(is_leaf or any(is_tile[at] for at in node.args))
-    return statements, [written[at] if is_tile[at] else f"zero + {written[at]}" for at in range(len(tape.nodes))]
+    return statements, [
+        written[at] if is_tile[at] else "zero" if written[at] == "0.0" else f"zero + {written[at]}"
+        for at in range(len(tape.nodes))
+    ]
 
 
 def _forward(body: StepBody) -> str:
@@ -100,7 +118,7 @@ def _forward(body: StepBody) -> str:
 
 def _backward(body: StepBody) -> str:
     statements, texts = _computed(body, body.backward, "q")
-    found = {(sort, number): texts[place] for sort, number, place in body.gradient_outputs()}
+    found = {(sort, number): texts[place] for sort, number, place in body.gradient_outputs(body.backward)}
     results = [found.get(("slot", number), f"p{number}") for number in range(4)]
     results += [found.get(("state", number), f"d{number}") for number in range(4)]
     parameters = ""
@@ -111,7 +129,7 @@ def _backward(body: StepBody) -> str:
     return (
         "@triton.jit\n"
         f"def cell_backward({operands}fast: tl.constexpr, shift_free: tl.constexpr):\n"
-        "    zero = tl.zeros(p0.shape, tl.float32)\n"
+        "    zero = d0 * 0.0\n"
         f"{''.join(statements)}"
         f"    return {', '.join(results)}\n"
     )

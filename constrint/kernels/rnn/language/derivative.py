@@ -22,8 +22,16 @@ class DerivativeWriter(CellTapeWriter):
     """A tape writer with shorthands for numbers."""
 
     def add(self, x: int | None, y: int) -> int:
-        """x + y; y where x is None."""
-        return y if x is None else self.operation("add", x, y)
+        """x + y; y where x is None, and d (1 - z) for d - d z: one product, and nothing cancels."""
+        if x is None:
+            return y
+        for slope, other in ((x, y), (y, x)):
+            negated = self.nodes[other]
+            product = self.nodes[negated.args[0]] if negated.op == "neg" else negated
+            if negated.op == "neg" and product.op == "mul" and slope in product.args:
+                by = product.args[product.args[0] == slope]
+                return self.mul(slope, self.one_minus(by))
+        return self.operation("add", x, y)
 
     def mul(self, slope: int, by: int) -> int:
         """slope * by; a `where` with a zero in the slope stays outside."""

@@ -102,6 +102,7 @@ class CellDefinition:
         parameters: Elementwise parameters.
         inputs: Inputs of a step besides x.
         traced: The step as it was written, surrogates in it.
+        stated: The derivative of a step where it was written too; None where it is made from the step.
     """
 
     name: str
@@ -111,6 +112,7 @@ class CellDefinition:
     parameters: tuple[Parameter, ...]
     inputs: tuple[StepInput, ...]
     traced: CellTape
+    stated: CellTape | None = None
 
     def __hash__(self) -> int:
         return hash(self.content)
@@ -138,7 +140,9 @@ class CellDefinition:
 
     @cached_property
     def backward(self) -> CellTape:
-        """The derivative of a step; see `derivative.py`."""
+        """The derivative of a step: as it was stated, or else made; see `derivative.py`."""
+        if self.stated is not None:
+            return self.stated
         parameters, inputs = (tuple(each.name for each in leaves) for leaves in (self.parameters, self.inputs))
         return backward_tape(self.traced, self.states, self.slots, parameters, inputs)
 
@@ -149,7 +153,8 @@ class CellDefinition:
         states = ",".join(f"{name}={value.hex()}" for name, value in zip(self.states, self.initial, strict=True))
         parameters = ",".join(f"{leaf.name}:{leaf.kind}" for leaf in self.parameters)
         inputs = ",".join(f"{leaf.name}:{leaf.kind}" for leaf in self.inputs)
-        return "/".join((gates, states, parameters, inputs, self.traced.text))
+        stated = () if self.stated is None else (self.stated.text,)
+        return "/".join((gates, states, parameters, inputs, self.traced.text, *stated))
 
     @property
     def named_text(self) -> str:

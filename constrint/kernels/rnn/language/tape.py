@@ -10,10 +10,11 @@ places. Leaves of a forward tape, each by name:
     input      an input of the step besides x, such as a mask: one number for a sequence or a unit (`StepInput.kind`)
     constant   a number
 
-Its outputs are the states after the step, by name. A backward tape has two leaves more, and outputs by `KIND:NAME`:
+Its outputs are the states after the step, by name. A backward tape has three leaves more, and outputs by `KIND:NAME`:
 
     new        a state after the step, as it is stored
     gradient   the gradient of a state after the step
+    flag       a condition of the whole pass: `only_h`, h alone has gradients and values are stored in 16 bits
     slot:NAME, state:NAME, parameter:NAME, input:NAME    gradients; those of parameters and of inputs that are shared
                are summed over what shares them, and that of a state lacks what flows through R
 
@@ -36,7 +37,7 @@ from constrint.kernels.gemm.traced.expression import KINDS, OPERATIONS, TapeOper
 
 #: Nodes of a step's tape, at most.
 MOST_NODES = 512
-LEAVES = ("slot", "state", "parameter", "input", "new", "gradient", "constant")
+LEAVES = ("slot", "state", "parameter", "input", "new", "gradient", "flag", "constant")
 #: Operations that need values of other units.
 STAGES = ("product", "product_t", "head_sum", "head_mean")
 _ADDED = {
@@ -74,7 +75,7 @@ class CellNode(NamedTuple):
     @property
     def kind(self) -> str:
         """ "n" for a number, "c" for a condition."""
-        return CELL_OPERATIONS[self.op].gives if self.op in CELL_OPERATIONS else "n"
+        return CELL_OPERATIONS[self.op].gives if self.op in CELL_OPERATIONS else "c" if self.op == "flag" else "n"
 
     @property
     def text(self) -> str:

@@ -152,6 +152,7 @@ def derivative_error(cell: CellDefinition, seed: int = 0, step: float = 1e-5) ->
         ("slot", f"{name}.recurrent"): leaves["slot", f"{name}.recurrent"] + late for name, late in offsets.items()
     }
     known |= {("gradient", name): value for name, value in upstream.items()}
+    known["flag", "only_h"] = torch.tensor(False)
     gradients = evaluated(backward, known, shape, back)
     worst, largest = 0.0, 1.0
     for op, name in names:

@@ -16,6 +16,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, NoReturn
@@ -254,6 +255,44 @@ def _defined(
     definition = CellDefinition(name, tuple(made), states, start, parameters, inputs, traced)
     _ = definition.backward  # made now, so that what it cannot do is said here
     return definition
+
+
+def state_derivative(definition: CellDefinition) -> Callable[[Callable[..., Any]], CellDefinition]:
+    """State the derivative of a cell's step, for one that loses its accuracy where it is made from the step.
+
+    The function takes `g` and `s` as the step does, `new`, the states after the step as they are stored, `d`, the
+    gradients of these, and `only_h`, a condition: the first state alone has gradients, and values are stored in 16
+    bits. It returns the gradients of all gates and of all states before the step, without what flows through R.
+
+    Args:
+        definition: A cell without parameters and inputs whose gates are sums.
+
+    Raises:
+        UsageError: For a function that returns anything else, with the line where it stands.
+    """
+    with _Located(_caller(), definition.name):
+        if definition.parameters or definition.inputs or any(gate.is_apart for gate in definition.gates):
+            raise UsageError("a derivative is stated for a cell without parameters and inputs whose gates are sums.")
+
+    def define(function: Callable[..., Any]) -> CellDefinition:
+        code = function.__code__
+        with _Located(f"{code.co_filename}:{code.co_firstlineno}", definition.name):
+            writer, gates = CellTapeWriter(), [gate.name for gate in definition.gates]
+            g, s, new, d = (
+                _Names(op, {name: _leaf(writer, op, name) for name in names})
+                for op, names in (
+                    ("slot", gates),
+                    *((op, definition.states) for op in ("state", "new", "gradient")),
+                )
+            )
+            result = function(g, s, new, d, _leaf(writer, "flag", "only_h"))
+            wanted = {f"slot:{name}": name for name in gates} | {f"state:{name}": name for name in definition.states}
+            if not isinstance(result, Mapping) or set(result) != set(wanted.values()):
+                raise UsageError(f"a derivative is a dict of the gradients of {', '.join(wanted.values())}.")
+            tape = writer.ended({key: _place(writer, name, result[name]) for key, name in wanted.items()})
+            return replace(definition, stated=tape)
+
+    return define
 
 
 class _StepWriter(CellTapeWriter):

@@ -9,25 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.rnn.kernel_cells import (
-    elman_backward,
-    elman_forward,
-    elman_relu_backward,
-    elman_relu_forward,
-    gru_backward,
-    gru_forward,
-    lstm_backward,
-    lstm_forward,
-)
-
-#: The pointwise functions of each cell, forward and backward.
-FUNCTIONS = {
-    "lstm": (lstm_forward, lstm_backward),
-    "gru": (gru_forward, gru_backward),
-    "elman": (elman_forward, elman_backward),
-    "elman_relu": (elman_relu_forward, elman_relu_backward),
-}
-
 
 @triton.jit
 def load_or_zero(ptrs, mask):

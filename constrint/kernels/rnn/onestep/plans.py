@@ -25,6 +25,7 @@ from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.generated.triton import step_function
 
 #: Dtypes of tensors with plans.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -194,7 +195,7 @@ def step_launch(
         width: Units.
         h, c: The states before the step, for their strides.
     """
-    from constrint.kernels.rnn.onestep.kernel import FUNCTIONS, step_backward_kernel, step_forward_kernel
+    from constrint.kernels.rnn.onestep.kernel import step_backward_kernel, step_forward_kernel
 
     kind, is_forward = CELLS[cell], "new_h" in arguments
     tile = min(MOST_TILE, 1 << max(width - 1, 0).bit_length())
@@ -206,7 +207,7 @@ def step_launch(
             **arguments,
             **strides,
             "width": width,
-            "cell": FUNCTIONS[cell][0 if is_forward else 1],
+            "cell": step_function(kind.step, "forward" if is_forward else "backward"),
             "num_gates": kind.num_gates,
             "num_slots": kind.num_slots,
             "tile": tile,

@@ -112,7 +112,9 @@ class StageText:
                 self.written[at] = f"v{at}"
                 statements.append(f"    v{at} = {results[at] if at in results else self._leaf(node)}\n")
         statements += lines(
-            nodes, needed, _FORMULAS, self._leaf, self.written, lambda name, node, formula: f"    {name} = {formula}\n"
+            *(nodes, needed, _FORMULAS, self._leaf, self.written),
+            lambda name, node, formula: f"    {name} = {formula}\n",
+            needed,
         )
         for product in step.operands(self.stage):
             value = f"tl.where(running, zero + {self.written[product.operand]}, 0.0)"

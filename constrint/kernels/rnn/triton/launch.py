@@ -16,10 +16,9 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import warn_of_version
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn import kernel_cells
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import FusedBackend, Tensors, num_sms, required, workload_of_choice
-from constrint.kernels.rnn.generated.functions import step_function
+from constrint.kernels.rnn.generated.triton import step_function
 from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
@@ -113,7 +112,7 @@ def constants_of(layer: TritonLayer, config: Config, *, has_ptx: bool) -> dict[s
     slices = config["num_warps"] if exchange and config["split_depth"] else 1
     main, rest = layer.exchanged_depth(slices) if exchange else (out, 0)
     return {
-        "cell": step_function(cell, layer.direction, kernel_cells),
+        "cell": step_function(cell.step, layer.direction),
         "num_gates": cell.num_gates,
         "num_slots": cell.num_slots,
         "num_states": cell.num_states,

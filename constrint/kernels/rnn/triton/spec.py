@@ -225,6 +225,7 @@ class TritonSpec(FusedSpec):
     """
 
     name = "triton"
+    step_language = "triton"
     how = "heads of head_dim, Triton"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
     kernels = "the fused kernels"

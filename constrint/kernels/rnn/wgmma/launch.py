@@ -32,11 +32,9 @@ from constrint.kernels.rnn.generated.cuda import cuda_macros, cuda_text
 from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.shape import (
-    CELL_NUMBERS,
     CELLS_SOURCE,
     DTYPE_NUMBERS,
     FENCE,
-    GENERATED,
     RING,
     SOURCE,
     padded_head_dim,
@@ -90,19 +88,16 @@ def source_of(
         size.value({}) for size in (shape.warps, shape.columns, shape.smem_bytes, shape.ring_bytes)
     )
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
-        "CELL": CELL_NUMBERS.get(cell.name, GENERATED),
         "DTYPE": DTYPE_NUMBERS[dtype],
         "LAYER_DIM": head_dim,
         "RING": RING,
         "FENCE": FENCE,
         "LAYER_SHARED_BYTES": smem_bytes,
+        **cuda_macros(cell.step),
     }
     if direction == "backward":
         macros["LAYER_BACKWARD"] = 1
-    step = ""
-    if cell.definition is not None:
-        macros |= cuda_macros(cell.definition)
-        step = cuda_text(cell.definition)
+    step = cuda_text(cell.step, direction)
     path = SOURCE / f"{direction}.cu"
     text = '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + path.read_text(encoding="utf-8")
     options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.spec import SUFFIX
 from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
@@ -28,10 +28,7 @@ SOURCE = Path(__file__).with_name("source")
 CELLS_SOURCE = Path(__file__).parents[1] / "cuda" / "source"
 CELLS_FILES = ("cells.cuh", "ptx.cuh", "shape.cuh")
 
-#: Numbers of a cell and of a dtype in the device code.
-CELL_NUMBERS = {name: number for number, name in enumerate(BUILT_IN)}
-#: Number of a cell whose device code is generated.
-GENERATED = len(BUILT_IN)
+#: Number of a dtype in the device code.
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1}
 #: Sequences of a warpgroup and of a warp, and the depth and the most columns of a matrix instruction.
 GROUP_ROWS, WARP_ROWS, STEP_DEPTH, MOST_COLUMNS = 64, 16, 16, 256

@@ -14,7 +14,7 @@ from constrint.kernels.rnn.fused import Tensors, gpu_of_choice, workload_of_choi
 from constrint.kernels.rnn.generated.cuda import cuda_macros, cuda_text
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.launch import THREADS_PER_WARP, WgmmaBackend, WgmmaBuild, launches_of
-from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, CELLS_SOURCE, DTYPE_NUMBERS, FENCE, GENERATED
+from constrint.kernels.rnn.wgmma.shape import CELLS_SOURCE, DTYPE_NUMBERS, FENCE
 from constrint.kernels.rnn.wgmma.shape import RING as RING_OF_WGMMA
 from constrint.kernels.rnn.wgmma.shape import SOURCE as SOURCE_OF_WGMMA
 from constrint.kernels.rnn.wgmma_partial.shape import SOURCE, shape_of
@@ -48,17 +48,14 @@ def source_of(
         size.value({}) for size in (shape.warps, shape.columns, shape.smem_bytes, shape.ring_bytes)
     )
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
-        "CELL": CELL_NUMBERS.get(cell.name, GENERATED),
         "DTYPE": DTYPE_NUMBERS[dtype],
         "LAYER_DIM": head_dim,
         "LAYER_BACKWARD": 1,
         "PARTIAL_BYTES": smem_bytes,
         **UNUSED,
+        **cuda_macros(cell.step),
     }
-    step = ""
-    if cell.definition is not None:
-        macros |= cuda_macros(cell.definition)
-        step = cuda_text(cell.definition)
+    step = cuda_text(cell.step, direction)
     path = SOURCE_OF_WGMMA / "backward.cu"
     before = '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + '#include "partial.cuh"\n'
     text = before + path.read_text(encoding="utf-8")

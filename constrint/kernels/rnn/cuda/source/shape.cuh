@@ -1,7 +1,7 @@
 // What the macros of a configuration mean: sizes that all parts of the kernels share.
 //
-// CELL 0 lstm, 1 gru, 2 slstm, 3 elman (tanh), 4 elman (relu), 5 one whose step was generated, with CELL_GATES, CELL_STATES,
-// CELL_APART, CELL_PARAMS, CELL_READS_H, CELL_READS_NEW; IS_BACKWARD; DTYPE 0 fp16, 1 bf16, 2 fp32 through tf32,
+// CELL_GATES, CELL_STATES, CELL_PARAMS; CELL_APART, whether the two parts of the last gate are slots of their own;
+// CELL_READS_H, CELL_READS_NEW, whether a backward step reads h before and the others after it; IS_BACKWARD; DTYPE 0 fp16, 1 bf16, 2 fp32 through tf32,
 // 3 fp32; HEAD_DIM; UNITS of a head that a
 // block has; TILE_BATCH sequences of a tile; TILES that a block has, one after the other; PLACEMENT 0 one block,
 // 1 a cluster, 2 the grid; WARPS_ROWS x WARPS_DEPTH warps; of each warp's pieces of the depth REGISTER_PAIRS have their
@@ -25,17 +25,8 @@ constexpr int D = HEAD_DIM, U = UNITS, BLOCKS = D / U, NB = TILE_BATCH, NT = (NB
 constexpr bool DOUBLED = NB == 4;
 constexpr int COLUMNS = DOUBLED ? 1 : 2;  // of a tile of eight that a thread has
 constexpr int MW = WARPS_ROWS, KW = WARPS_DEPTH, WARPS = MW * KW, THREADS = 32 * WARPS;
-#if CELL == 5
 constexpr int GATES = CELL_GATES, STATES = CELL_STATES;
 constexpr bool APART = CELL_APART, READS_H = CELL_READS_H, READS_NEW = CELL_READS_NEW;
-#else
-constexpr int GATES = CELL == 0 || CELL == 2 ? 4 : CELL == 1 ? 3 : 1;
-constexpr bool APART = CELL == 1;  // the two parts of the last gate are slots of their own
-constexpr int STATES = CELL == 0 ? 2 : CELL == 2 ? 4 : 1;
-// Whether a backward step reads h before the step, and the other states after it.
-constexpr bool READS_H = APART, READS_NEW = !APART;
-#define CELL_PARAMS 0
-#endif
 constexpr int SLOTS = GATES + APART;
 
 // The product: ROWS of this block by NB sequences, DEPTH deep. What is exchanged is NB x DEPTH.

@@ -1,7 +1,7 @@
 // The cells, and what every recurrent kernel in CUDA C++ does alike: those of `rnn/cuda/source`.
 //
 // Their headers ask for a layout of blocks and warps, which nothing here uses: it is any one that they accept. The names
-// that count here are CELL and DTYPE, and what follows from them: GATES, STATES, SLOTS, APART, `element`.
+// that count here are those of the cell, DTYPE, and what follows: GATES, STATES, SLOTS, APART, `element`.
 #pragma once
 
 #define IS_BACKWARD 0
