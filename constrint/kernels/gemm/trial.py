@@ -20,6 +20,7 @@ from constrint.errors import ConstrintError
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.spec import ALGORITHM, LIBRARY
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.traced.candidates import Traced
 from constrint.kernels.launch.plan.recipe import RecordedCall
 from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.select.candidate import Config
@@ -43,7 +44,8 @@ _FASTEST: dict[tuple[Hashable, ...], Program] = {}
 
 def is_due(decision: Decision) -> bool:
     """Whether the first calls of a decision try its candidates."""
-    request, product = decision.request, decision.request.detail
+    request, detail = decision.request, decision.request.detail
+    product = detail.product if isinstance(detail, Traced) else detail
     if not trials_are_on() or request.gpu is None or request.device is None or request.kernel:
         return False
     if not isinstance(product, Product) or product.any_rows or decision.program.evidence is Evidence.MEASURED:
@@ -100,7 +102,8 @@ def _with_config(program: Program, config: Config) -> Program:
 
 def is_standard(program: Program) -> bool:
     """Whether a program is what a user of torch would run: the library's product by its first algorithm."""
-    return is_library(program) and not program.step("product").config
+    product = program.step("product")
+    return product.kernel == LIBRARY and not product.config
 
 
 def is_library(program: Program) -> bool:
@@ -120,6 +123,7 @@ def _error(program: Program) -> float:
 def with_rivals(
     made: RecordedCall,
     decision: Decision,
+    rivals: Sequence[Program],
     record: Callable[[Program], RecordedCall],
     label: Callable[[Program], str],
     refusals: tuple[type[Exception], ...],
@@ -129,6 +133,7 @@ def with_rivals(
     Args:
         made: The recorded call of the decision.
         decision: The decision.
+        rivals: The candidates; those whose plans cannot be recorded are left out.
         record: Records the plan of another program; compiles its kernels.
         label: The name of a program in notes.
         refusals: Exceptions of `record` for programs that do not run.
@@ -136,7 +141,7 @@ def with_rivals(
     if not made.recipe.steps and made.recipe.function is None:
         return made  # without the core there are no trials
     programs, recipes = [decision.program], []
-    for program in rivals_of(decision):
+    for program in rivals:
         try:
             recipes.append(record(program).recipe)
         except refusals:
@@ -156,5 +161,5 @@ def with_rivals(
         _FASTEST[_key(decision.request)] = replace(program, steps=steps, note="fastest in a trial on this device")
 
     standards = [place for place, program in enumerate(programs) if is_standard(program)]
-    rivals = Rivals(recipes, [label(program) for program in programs], seconds, settled, standards)
-    return made._replace(rivals=rivals)
+    labels = [label(program) for program in programs]
+    return made._replace(rivals=Rivals(recipes, labels, seconds, settled, standards))
