@@ -46,11 +46,14 @@ def is_due(decision: Decision) -> bool:
     """Whether the first calls of a decision try its candidates."""
     request, detail = decision.request, decision.request.detail
     product = detail.product if isinstance(detail, Traced) else detail
-    if not trials_are_on() or request.gpu is None or request.device is None or request.kernel:
+    if not may_try() or request.gpu is None or request.device is None or request.kernel:
         return False
-    if not isinstance(product, Product) or product.any_rows or decision.program.evidence is Evidence.MEASURED:
-        return False
-    if torch.are_deterministic_algorithms_enabled() or torch.compiler.is_compiling():
+    return isinstance(product, Product) and not product.any_rows and decision.program.evidence is not Evidence.MEASURED
+
+
+def may_try() -> bool:
+    """Whether calls may be tried now: neither is the same result asked for always, nor is a graph made or captured."""
+    if not trials_are_on() or torch.are_deterministic_algorithms_enabled() or torch.compiler.is_compiling():
         return False
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 

@@ -76,6 +76,8 @@ class PlanTable:
         self.function_of = function_of
         self._table: Any = None
         self._plain: PlainTable | None = None
+        #: Trials that have begun to wait, or run.
+        self.num_trials = 0
         #: Runs a call whose signature has a plan and returns its results; else `NO_PLAN`, `WANTS_GRAD` or `IS_NEW`.
         #: Takes `is_inner`, whether the caller has already checked for gradients and listeners; `extra`, everything
         #: beside its tensors that the call depends on; and the call's tensors, the first one there is before factors:
@@ -130,6 +132,7 @@ class PlanTable:
 
     def clear(self) -> None:
         """Forget every plan; recipes on disk stay."""
+        self.num_trials = 0
         if self._plain is not None:
             self._plain.clear()
         elif self._table is not None and compiled is not None:
@@ -199,6 +202,7 @@ class PlanTable:
 
         def settle(of_call: tuple[Any, ...], seconds: Sequence[float], best: int) -> None:
             assert compiled is not None
+            self.num_trials = max(0, self.num_trials - 1)
             for under in (*keys, extra):
                 compiled.table_drop(self._table, under, of_call)
             labels = [rivals.labels[place] for place in places]
@@ -211,8 +215,9 @@ class PlanTable:
         runs = [partial(self.call, True, under) for under in keys]
         standards = [at for at, place in enumerate(places) if place in rivals.standards]
         rounds = rounds_of([rivals.seconds[place] for place in places])
-        trial = CallTrial(runs, rounds, settle, standards=standards)
-        self._insert(extra, tensors, None, trial)
+        options = {"standards": standards, "timed": rivals.timed, "is_ready": rivals.is_ready}
+        self._insert(extra, tensors, None, CallTrial(runs, rounds, settle, **options))
+        self.num_trials += 1
         return True
 
     def _plan(self, recipe: Recipe, num_tensors: int) -> Any:
@@ -286,6 +291,11 @@ def clear_plans() -> None:
     """Forget the plans of all operations: the next calls choose again."""
     for table in _TABLES:
         table.clear()
+
+
+def running_trials(*tables: PlanTable) -> int:
+    """Trials of these tables that are not over."""
+    return sum(table.num_trials for table in tables)
 
 
 def plan_states() -> dict[str, TableState]:

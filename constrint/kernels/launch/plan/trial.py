@@ -76,6 +76,8 @@ class Rivals(NamedTuple):
         seconds: Predicted times of all candidates.
         settled: Takes the measured seconds of all candidates, and the place of the one that runs from then on.
         standards: Places of candidates that are what would run without this package: nothing slower than these runs.
+        timed: Makes of a candidate's function the one that is timed, which may do more; None: the call itself.
+        is_ready: Whether the trial may begin, asked at each call; None: at the first one.
     """
 
     recipes: Sequence[Any]
@@ -83,6 +85,8 @@ class Rivals(NamedTuple):
     seconds: Sequence[float]
     settled: Callable[[Sequence[float], int], None]
     standards: Sequence[int] = ()
+    timed: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    is_ready: Callable[[], bool] | None = None
 
 
 class Event(Protocol):
@@ -166,6 +170,7 @@ class CallTrial:
             the trial's place in the table.
         device: The device.
         standards: Places of the candidates that would run without this package.
+        timed, is_ready: See `Rivals`.
     """
 
     def __init__(
@@ -175,8 +180,12 @@ class CallTrial:
         settle: Callable[[tuple[Any, ...], Sequence[float], int], None],
         device: TimedDevice | None = None,
         standards: Sequence[int] = (),
+        timed: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+        is_ready: Callable[[], bool] | None = None,
     ) -> None:
         self._runs = list(runs)
+        self._timed_runs = self._runs if timed is None else [timed(run) for run in runs]
+        self._is_ready = is_ready
         self._rounds = rounds
         self._settle = settle
         self._standards = tuple(standards)
@@ -190,7 +199,8 @@ class CallTrial:
         """Run the call; begin the trial, or end it where its events are complete."""
         if not self._is_over and not self._device.is_captured():
             if self._events is None:
-                self._begin(tensors)
+                if self._is_ready is None or self._is_ready():
+                    self._begin(tensors)
             elif self._events and self._events[-1][-1][1].query():
                 return self._end(tensors)
         return self._run(0, tensors)
@@ -200,7 +210,7 @@ class CallTrial:
         # Whatever fails here, the call itself runs: memory for one more result may be missing, a library may refuse.
         with suppress(RuntimeError):
             for place in range(len(self._runs)):
-                if self._run(place, tensors) is None:
+                if self._run(place, tensors, is_timed=True) is None:
                     break  # a plan does not run in this context
             else:
                 self._time(tensors)
@@ -229,7 +239,7 @@ class CallTrial:
         start, end = self._device.event(), self._device.event()
         start.record()
         before = self._device.host_s()
-        self._run(place, tensors)
+        self._run(place, tensors, is_timed=True)
         self._host_s[place] = min(self._host_s[place], self._device.host_s() - before)
         end.record()
         return start, end
@@ -247,8 +257,8 @@ class CallTrial:
         self._settle(tensors, mean_of(warm, cold), place)
         return result
 
-    def _run(self, place: int, tensors: tuple[Any, ...]) -> Any:
-        result = self._runs[place](*tensors)
+    def _run(self, place: int, tensors: tuple[Any, ...], *, is_timed: bool = False) -> Any:
+        result = (self._timed_runs if is_timed else self._runs)[place](*tensors)
         return None if result is False else result  # dropped from the table: the call has no plan
 
 
