@@ -57,7 +57,9 @@ class Step:
         right = weight if self._is_layer else weight.t()
         forward = (LINEARS if self._is_layer else PLANS).note(PLAIN, x, right, bias, None)
         nodes = (linear if self._is_layer else op).RECORDED.note(end_of(self._activation), x, right, bias, None)
-        return f"{nodes or 'our nodes'}; forward {forward}; backward {BACKWARD.note(key, self._upstream, x, right, kept)}"
+        return (
+            f"{nodes or 'our nodes'}; forward {forward}; backward {BACKWARD.note(key, self._upstream, x, right, kept)}"
+        )
 
     def __call__(self, kernel: str) -> Tensor:
         """Both passes; the gradient of the weights."""
