@@ -90,6 +90,18 @@ def shape_of(options: RnnOptions, num_heads: int, head_dim: int, batch_first: bo
     return LayerShape(options, kind, (kind.num_gates, num_heads, head_dim), head_dim, batch_first)
 
 
+def ends_of(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:
+    """The last states as (1, B, H) each."""
+    batch, heads, dim = end_h.shape
+    shape = (1, batch, heads * dim)
+    h = end_h.reshape(shape)
+    if end_rest is None:
+        return (h,)
+    if len(end_rest) == 1:
+        return h, end_rest.reshape(shape)
+    return h, *(state.reshape(shape) for state in end_rest.unbind(0))
+
+
 class _LayerNode(torch.autograd.Function):
     """A layer's node."""
 

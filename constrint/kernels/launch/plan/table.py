@@ -125,6 +125,13 @@ class PlanTable:
             result = self.call(True, extra, *tensors)
         return NO_PLAN if result is IS_NEW else result
 
+    def insert(self, extra: Hashable, function: Callable[..., Any] | None, *tensors: Tensor | float | None) -> None:
+        """Let a function run calls of a new signature, in this process; None: such calls have no plan."""
+        if self._plain is None:
+            self._insert(extra, tensors, None, function)
+        else:
+            self._plain.insert(extra, tensors, PlanEntry([], (), 0, 0, torch.cuda.current_device(), function))
+
     def note(self, extra: Hashable, *tensors: Tensor | float | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""
         made = self._stored(self._key(extra, tensors), extra, tensors)
