@@ -186,6 +186,9 @@ def table_insert(
 def table_drop(table: PlanTable, extra: object, tensors: tuple[object, ...]) -> bool:
     """Forgets a call; False where it was not known."""
 
+def table_record(table: PlanTable, other: PlanTable) -> None:
+    """Lets functions of the other table run calls of this one that autograd records; without one they are True."""
+
 def table_clear(table: PlanTable) -> None:
     """Forgets all calls."""
 

@@ -54,8 +54,10 @@ def seen_before(module: Recurrent, x: Any) -> tuple[Any, Any] | None:
     if module.config is not None or x.dim() != 3 or x.shape[1 if module.batch_first else 0] == 1:
         return None
     own = module._parameters
-    weights = [own.get(name) for name in _names(module.num_layers, module.bidirectional, module.bias)]
-    options = (
+    weights: list[Tensor | None] = [
+        own.get(name) for name in _names(module.num_layers, module.bidirectional, module.bias)
+    ]
+    options: tuple[Any, ...] = (
         type(module), module.cell, module.hidden_size, module.num_layers, module.bidirectional, module.batch_first,
         module.backend, module.num_heads, module.proj_size, module.gradient_recurrent_clip,
         module.dropout if module.training else 0.0, torch.is_grad_enabled(), torch._C._get_cudnn_enabled(),

@@ -263,7 +263,7 @@ class Recurrent(RecurrentParameters):
         return all(getattr(own, name) is getattr(Recurrent, name) for name in ("_directions", "_direction", "_recur"))
 
     def shape_of_layer(self, *, batch_first: bool) -> LayerShape:
-        """What a layer's node depends on beside its tensors."""
+        """Everything that a layer's node depends on beside its tensors."""
         return shape_of(self._options(), self.num_heads, self.head_dim, batch_first)
 
     def _merge(self, directions: Any) -> Any:

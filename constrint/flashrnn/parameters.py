@@ -194,12 +194,12 @@ class RecurrentParameters(nn.Module):
         cudnn.lie_flat(self)
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
-        moved = super()._apply(*arguments, **options)
+        moved = super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
         self.flatten_parameters()
         return moved
 
     def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.flatten_parameters()
 
     def extra_repr(self) -> str:

@@ -25,8 +25,8 @@ MODULES: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "rnn": RNN, "slstm": SLSTM}
 class OnGpu(Tensor):
     """A tensor that says that it is on a GPU; results of operations do not."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
+    is_cuda = property(lambda self: True)
 
 
 class Table:

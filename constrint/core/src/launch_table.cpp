@@ -38,12 +38,13 @@ struct PlanTable {
   PyObject* listeners = nullptr;  // modes that must all be off for a call to run by a plan
   PyObject* precision = nullptr;  // the setting on which products of 32-bit floats depend
   PyObject* has_grad = nullptr;   // whether gradients are recorded
+  PyObject* recorded = nullptr;   // another table, whose functions run calls that autograd records
   Order order;
   std::unordered_multimap<uint64_t, Order::iterator> places;
   long long hits = 0, misses = 0;
   long long changes = 0;  // of the entries
   ~PlanTable() {
-    for (PyObject* held : {allocate, counters, listeners, precision, has_grad}) Py_XDECREF(held);
+    for (PyObject* held : {allocate, counters, listeners, precision, has_grad, recorded}) Py_XDECREF(held);
   }
 };
 
@@ -259,6 +260,18 @@ PyObject* run_function(const Entry& entry, PyObject* const* tensors, Py_ssize_t 
   return made;
 }
 
+// The result of a call that autograd records by a function of the table's for these; null where it has none.
+PyObject* run_recorded(const PlanTable& table, PyObject* extra, PyObject* const* tensors, Py_ssize_t number) {
+  if (!table.recorded) return nullptr;
+  PlanTable& other = held<PlanTable>(table.recorded);
+  Call call;
+  call.read(other, extra, tensors, number);
+  const std::shared_ptr<Entry> entry = call.is_plain ? find(other, call) : nullptr;
+  if (!entry || !entry->function) return nullptr;
+  ++other.hits;
+  return run_function(*entry, tensors, number);
+}
+
 // table_call(table, is_inner, extra, *tensors and factors): the results; None where such calls have no plan, True where gradients
 // are to be recorded first, False where the call is new. With `is_inner` neither gradients nor listeners are asked for.
 PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
@@ -280,7 +293,10 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
       if (is_listened_to(table)) Py_RETURN_NONE;
       if (wants_grad) {
         Ref recorded(called(table.has_grad));
-        if (is_true(recorded.get())) Py_RETURN_TRUE;
+        if (is_true(recorded.get())) {
+          if (PyObject* made = run_recorded(table, args[2], tensors, number)) return made;
+          Py_RETURN_TRUE;
+        }
       }
     }
     call.read(table, args[2], tensors, number);
@@ -385,6 +401,20 @@ PyObject* table_drop(PyObject*, PyObject* args) {
   });
 }
 
+// table_record(table, other): let functions of the other table run calls of this one that autograd records
+PyObject* table_record(PyObject*, PyObject* args) {
+  PyObject *object, *other;
+  if (!PyArg_ParseTuple(args, "OO", &object, &other)) return nullptr;
+  return launching([&]() -> PyObject* {
+    PlanTable& table = held<PlanTable>(object);
+    held<PlanTable>(other);
+    Py_INCREF(other);
+    Py_XDECREF(table.recorded);
+    table.recorded = other;
+    Py_RETURN_NONE;
+  });
+}
+
 PyObject* table_clear(PyObject*, PyObject* object) {
   return launching([&]() -> PyObject* {
     PlanTable& table = held<PlanTable>(object);
@@ -425,6 +455,7 @@ PyMethodDef launch_methods[] = {
     {"table_call", fast(table_call), METH_FASTCALL, nullptr},
     {"table_insert", table_insert, METH_VARARGS, nullptr},
     {"table_drop", table_drop, METH_VARARGS, nullptr},
+    {"table_record", table_record, METH_VARARGS, nullptr},
     {"table_clear", table_clear, METH_O, nullptr},
     {"table_state", table_state, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

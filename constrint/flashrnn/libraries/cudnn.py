@@ -132,18 +132,18 @@ def lie_flat(module: RecurrentParameters) -> None:
     """Move the weights of a module that cuDNN may run into one buffer, where it reads them; see `launch.lie_flat`."""
     if module.cell not in MODES or module.num_heads != 1 or module.proj_size:
         return
-    weights = [module._parameters.get(name) for name, _ in layout_of(module)]
-    first = weights[0]
-    if first is None or not first.is_cuda:
+    registered = [module._parameters.get(name) for name, _ in layout_of(module)]
+    plain = [w for w in registered if w is not None and type(w) in PLAIN and w.layout == torch.strided]
+    if len(plain) < len(registered) or torch._C._len_torch_dispatch_stack() or is_compiling():
         return
-    plain = [weight for weight in weights if type(weight) in PLAIN and weight.layout == torch.strided]
-    if len(plain) < len(weights) or torch._C._len_torch_dispatch_stack() or is_compiling():
+    first = plain[0]
+    if not first.is_cuda:
         return
     are_alike = all(weight.device == first.device and weight.dtype == first.dtype for weight in plain)
     are_whole = all(weight.shape == shape for weight, (_, shape) in zip(plain, layout_of(module), strict=True))
     if are_alike and are_whole and first.dtype in DTYPES and _has_cudnn(first):
         shape = module.input_size, module.hidden_size, module.num_layers, module.bidirectional, module.bias
-        with torch.cuda.device_of(first):
+        with torch.cuda.device(first.device):
             move_flat(CudnnCall(module.cell, *shape, module.batch_first, False, False), plain)
 
 

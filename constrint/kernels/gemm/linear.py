@@ -19,7 +19,7 @@ from constrint.kernels.gemm.layer_nodes import recorded
 from constrint.kernels.gemm.op import _multiply as multiply
 from constrint.kernels.gemm.operator import PLAIN, plan_key
 from constrint.kernels.gemm.reference import ACTIVATIONS
-from constrint.kernels.gemm.training import comes_after, recorded_table
+from constrint.kernels.gemm.training import recorded_table
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 
@@ -115,12 +115,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> 
     """
     out: Any = LINEARS.call(False, end, x, weight, bias, None)
     if out is WANTS_GRAD:
-        with_node: Tensor | None = RECORDED.call(True, end, x, weight, bias, None)
+        with_node: Any = RECORDED.call(True, end, x, weight, bias, None)
         if with_node is IS_NEW:
             # Calls of a shape have plans from the second one on; see `recurs`.
             has_plans = _RECURRING.get((x.shape, weight.shape, x.dtype, end)) and is_layer(x, weight, bias)
             with_node = RECORDED.learn(end, x, weight, bias, None) if has_plans else None
-        return _with_gradients(x, weight, bias, end) if with_node is None else with_node
+        recorded_call: Tensor | None = _with_gradients(x, weight, bias, end) if with_node is None else with_node
+        return recorded_call
     if out is IS_NEW:
         out = LINEARS.learn(end, x, weight, bias, None) if recurs(x, weight, end) else None
     result: Tensor | None = out
@@ -158,5 +159,6 @@ def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | N
 
 
 #: Calls of layers that autograd records.
-RECORDED = recorded_table("recorded_linear", _by_nodes, lambda activation, x, w, b, _: by_torch(x, w, b, activation))
-comes_after(LINEARS)
+RECORDED = recorded_table(
+    "recorded_linear", LINEARS, _by_nodes, lambda activation, x, w, b, _: by_torch(x, w, b, activation)
+)

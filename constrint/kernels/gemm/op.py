@@ -37,7 +37,7 @@ from constrint.kernels.gemm.operator import (
     saved_of,
 )
 from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
-from constrint.kernels.gemm.training import comes_after, recorded_table
+from constrint.kernels.gemm.training import recorded_table
 from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, is_transformed
 
@@ -310,8 +310,7 @@ def _by_torch(activation: str | None, a: Tensor, b: Tensor, bias: Tensor | None,
 
 
 #: Calls that autograd records, of products without options beside an activation.
-RECORDED = recorded_table("recorded_matmul", _by_nodes, _by_torch)
-comes_after(PLANS)
+RECORDED = recorded_table("recorded_matmul", PLANS, _by_nodes, _by_torch)
 
 
 def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, activation: str) -> Tensor:

@@ -28,17 +28,18 @@ OURS, TORCHS = "our nodes", "torch's nodes"
 #: Time of a forward and a backward pass, at least, and operations of their products in a second, about: how many rounds
 #: are timed depends on it.
 LEAST_S, OPERATIONS_PER_S = 1.5e-4, 4e14
+#: Share of the time of torch's nodes that ours have to save: the host's time is noisy, and a loop adds to it.
+LEAST_GAIN = 0.03
 #: Backward passes that have run before a trial begins, and calls after which trials of their products are not awaited.
 BACKWARD_PASSES, MOST_WAITING = 1, 64
 
 
-def recorded_table(name: str, ours: Nodes, torchs: Nodes) -> PlanTable:
+def recorded_table(name: str, front: PlanTable, ours: Nodes, torchs: Nodes) -> PlanTable:
     """A table of calls that autograd records.
-
-    Its keys are those of the forward pass; the arguments are the operands, the bias or None, and None.
 
     Args:
         name: Its name.
+        front: The table of the same calls without gradients, whose keys and arguments are the same.
         ours: Makes the result and its node by plans.
         torchs: The same by torch's functions.
     """
@@ -66,6 +67,8 @@ def recorded_table(name: str, ours: Nodes, torchs: Nodes) -> PlanTable:
             [seconds, seconds],
             lambda measured, best: None,
             standards=[1],
+            preferred=1,
+            least_gain=LEAST_GAIN,
             timed=_both_passes,
             is_ready=_Readiness(),
         )
@@ -75,7 +78,8 @@ def recorded_table(name: str, ours: Nodes, torchs: Nodes) -> PlanTable:
         nodes = by[stated["by"]]
         return partial(nodes, stated["activation"])
 
-    return PlanTable(name, build, torch.get_float32_matmul_precision, function_of)
+    _FORWARD.append(front)
+    return PlanTable(name, build, torch.get_float32_matmul_precision, function_of, front)
 
 
 def _sums_narrowly(a: Tensor) -> bool:
@@ -110,11 +114,6 @@ class _Readiness:
 _FORWARD: list[PlanTable] = []
 
 
-def comes_after(table: PlanTable) -> None:
-    """Let trials of both passes wait for those of a table."""
-    _FORWARD.append(table)
-
-
 def _keeps_tensors() -> bool:
     """Whether graphs keep the tensors themselves: no hooks have them packed."""
     hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
@@ -122,7 +121,7 @@ def _keeps_tensors() -> bool:
 
 
 def _both_passes(run: Callable[..., Any]) -> Callable[..., Any]:
-    """What is timed of a candidate: a forward and a backward pass on aliases of the call's operands."""
+    """The function that is timed in place of a candidate: both passes on aliases of the call's operands."""
 
     def passes(*tensors: Tensor | None) -> Any:
         taken = [None if t is None else t.detach().requires_grad_(t.requires_grad) for t in tensors]

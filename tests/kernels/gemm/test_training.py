@@ -48,7 +48,7 @@ def test_both_nodes_give_the_same(activation: str | None, of_a: tuple[int, ...],
         leaves = [t for t in given if t is not None]
         results: list[tuple[Tensor, ...]] = []
         for who in (OURS, TORCHS):
-            run = module.RECORDED.function_of({"by": who, "activation": activation})  # type: ignore[misc]
+            run = module.RECORDED.function_of({"by": who, "activation": activation})
             out = run(*given)
             results.append((out.detach(), *torch.autograd.grad(out, leaves, torch.cos(out.detach()))))
         for one, other in zip(*results, strict=True):
@@ -63,9 +63,10 @@ def test_torchs_nodes_are_the_standard_of_a_trial_of_both_passes() -> None:
     assert [recipe.function for recipe in made.rivals.recipes] == [{"by": TORCHS, "activation": "gelu"}]
     assert list(made.rivals.labels) == [OURS, TORCHS]
     assert list(made.rivals.standards) == [1]
+    assert made.rivals.preferred == 1
     assert op.RECORDED.function_of is not None
     for recipe in (made.recipe, *made.rivals.recipes):
-        run = op.RECORDED.function_of(recipe.function)  # type: ignore[arg-type]
+        run = op.RECORDED.function_of(recipe.function)
         assert made.rivals.timed is not None
         of_a, of_b, of_bias = made.rivals.timed(run)(a, b, bias, None)
         assert (of_a.shape, of_b.shape, of_bias.shape) == (a.shape, b.shape, bias.shape)
@@ -114,8 +115,8 @@ def test_a_trial_waits_for_backward_passes_and_for_the_trials_of_what_they_launc
     x = torch.ones(1, requires_grad=True)
     seen = []
     y = x * 2
-    y.register_hook(lambda grad: seen.append(ready()))
-    y.backward()
+    y.register_hook(lambda grad: seen.append(ready()))  # type: ignore[no-untyped-call]
+    torch.autograd.grad(y, x)
     assert seen == [False], "a backward pass computes again"
     running = 1
     assert any(ready() for _ in range(training.MOST_WAITING)), "a trial may never end"

@@ -385,7 +385,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     named = dict(zip(expression.operands, asked.laid, strict=True))
     try:
         return TracedPlans(decision.gpu, decision, tensors, first, out, expression, named).recorded()
-    except (*refusals(), ConstrintError):
+    except (ConstrintError, *refusals()):  # type: ignore[misc]
         if is_named:
             raise
         return _composition(asked)

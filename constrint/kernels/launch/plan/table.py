@@ -61,6 +61,8 @@ class PlanTable:
         precision: Returns torch's precision settings that products of 32-bit floats depend on; None for an operation
             that depends on none.
         function_of: Returns the function of a recipe that has a function instead of launches.
+        front: Table of the same calls without gradients: where autograd records a call of it, a function of this table
+            runs it, and else it is `WANTS_GRAD`.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class PlanTable:
         build: Build,
         precision: Callable[[], Hashable] | None,
         function_of: FunctionOf | None = None,
+        front: PlanTable | None = None,
     ) -> None:
         self.name = name
+        self.front = front
         self.build = build
         self.precision = precision
         self.function_of = function_of
@@ -160,6 +164,8 @@ class PlanTable:
         if compiled is not None and driver() is not None and reads_tensors():
             facts = fast_allocator(), COUNTERS.address, listeners(), self.precision, torch.is_grad_enabled
             self._table = compiled.table(CAPACITY, *facts)
+            if self.front is not None and self.front._table is not None and hasattr(compiled, "table_record"):
+                compiled.table_record(self.front._table, self._table)
         else:
             self._plain = PlainTable(CAPACITY, listeners(), self.precision)
         return True
@@ -222,8 +228,11 @@ class PlanTable:
         runs = [partial(self.call, True, under) for under in keys]
         standards = [at for at, place in enumerate(places) if place in rivals.standards]
         rounds = rounds_of([rivals.seconds[place] for place in places])
-        options = {"standards": standards, "timed": rivals.timed, "is_ready": rivals.is_ready}
-        self._insert(extra, tensors, None, CallTrial(runs, rounds, settle, **options))
+        preferred = places.index(rivals.preferred) if rivals.preferred in places else 0
+        trial = CallTrial(
+            runs, rounds, settle, None, standards, rivals.timed, rivals.is_ready, preferred, rivals.least_gain
+        )
+        self._insert(extra, tensors, None, trial)
         self.num_trials += 1
         return True
 
