@@ -108,7 +108,7 @@ def _by_layers(module: Recurrent) -> Run:
         rows, ends = x, []
         for layer, shape in enumerate(shapes):
             own: Any = weights[layer * per_layer : (layer + 1) * per_layer]
-            rows, end_h, end_rest = layer_node.run(shape, rows, *own, *(None,) * (4 - per_layer))
+            rows, end_h, end_rest = layer_node.run(shape, rows, *own, *(None,) * (4 - per_layer), is_unseen=True)
             ends.append(layer_node.ends_of(end_h, end_rest))
         last = ends[0] if num_layers == 1 else tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
         return rows if batch_first else time_first(rows), last[0] if len(last) == 1 else last
