@@ -199,11 +199,11 @@ def test_cudnn_can_be_switched_off() -> None:
 
 
 def test_weights_lie_in_one_buffer_and_what_changes_them_is_seen() -> None:
-    module = LSTM(64, 64, device="cuda", backend="cudnn")
+    module: Any = LSTM(64, 64, device="cuda", backend="cudnn")
     weights = list(module.parameters())
     assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
     x = torch.randn(5, 3, 64, device="cuda")
-    copies = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+    copies: list[Any] = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
     moved = LSTM(64, 64, backend="cudnn")
     moved.load_state_dict(module.state_dict())
     copies.append(moved.cuda())

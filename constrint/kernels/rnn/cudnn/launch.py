@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from constrint.kernels.launch.plan.nodes import apply_of
+
 #: torch's numbers of cuDNN's cells.
 MODES = {"elman_relu": 0, "elman": 1, "lstm": 2, "gru": 3}
 
@@ -253,4 +255,4 @@ class _Exact(torch.autograd.Function):
 
 #: Whether the graph of the backward pass that runs is kept; older versions of torch do not say.
 _is_kept: Any = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
-_apply_exact: Any = _Exact.apply
+_apply_exact = apply_of(_Exact)
