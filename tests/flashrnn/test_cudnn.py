@@ -85,8 +85,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", flatten)
     monkeypatch.setattr(torch._C, "_get_cudnn_allow_tf32", lambda: False)
     launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
     yield seen
     launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
 
 
 def make(kind: str, **options: Any) -> tuple[Any, Any]:

@@ -310,6 +310,7 @@ def moved(weights: list[Any], *options: Any) -> Any:
 def test_parameters_lie_in_one_buffer_and_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", moved)
     launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
     call = launch.CudnnCall("gru", 24, 16, 1, False, True, False, False, False)
     weights = [torch.nn.Parameter(torch.randn(shape)) for shape in ((48, 24), (48, 16), (48,), (48,))]
     before = [weight.detach().clone() for weight in weights]
@@ -333,6 +334,7 @@ def test_parameters_lie_in_one_buffer_and_are_read_where_they_are(monkeypatch: p
     monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", tight)
     assert not launch.lie_flat(narrow, odd)
     launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
 
 
 def tight(weights: list[Any], *options: Any) -> Any:

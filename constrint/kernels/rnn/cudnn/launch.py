@@ -88,6 +88,7 @@ def _forward(
     return torch._cudnn_rnn(x, list(weights), call.weights_per_layer, buffer, h, c, *_options(call))
 
 
+@lru_cache(maxsize=256)
 def _options(call: CudnnCall) -> tuple[Any, ...]:
     """The operator's arguments from the mode on: no projection of h, and no dropout."""
     return (
@@ -99,7 +100,7 @@ def _options(call: CudnnCall) -> tuple[Any, ...]:
 def _buffer(call: CudnnCall, weights: Sequence[Tensor]) -> Tensor:
     """All weights in cuDNN's order and places, with zeros in between: where they lie, or concatenated."""
     first = weights[0]
-    layout = _layout(call._replace(trains=False, is_exact=False, batch_sizes=()), first.dtype, first.device)
+    layout = _layout_of(call, first.dtype, first.device)
     if _are_flat(weights, layout):
         start = first.storage_offset() - layout.spans[0][0]
         return first.detach().as_strided((layout.length,), (1,), start)
@@ -129,7 +130,7 @@ def lie_flat(call: CudnnCall, weights: Sequence[Tensor]) -> bool:
     ours would have to load in smaller pieces, if one does not own its memory, or if two share it.
     """
     first = weights[0]
-    layout = _layout(call._replace(trains=False, is_exact=False, batch_sizes=()), first.dtype, first.device)
+    layout = _layout_of(call, first.dtype, first.device)
     if _are_flat(weights, layout):
         return True
     for weight, (offset, size) in zip(weights, layout.spans, strict=True):
@@ -160,6 +161,12 @@ class BufferLayout(NamedTuple):
     spans: tuple[tuple[int, int], ...]
     parts: tuple[tuple[int | None, int], ...]
     length: int
+
+
+@lru_cache(maxsize=256)
+def _layout_of(call: CudnnCall, dtype: torch.dtype, device: torch.device) -> BufferLayout:
+    """The layout of a call's buffer, which depends on neither its purpose nor its input."""
+    return _layout(call._replace(trains=False, is_exact=False, batch_sizes=()), dtype, device)
 
 
 @lru_cache(maxsize=256)
