@@ -33,7 +33,8 @@ UNSTATED_ERROR, MOST_ERROR = 0.3, 0.5
 LIBRARY_REACH = 3.0
 #: Algorithms of the library that are tried after its first one, and the predicted time from which they are, if it is
 #: within the error of the one chosen: of 22 small products on an H200 further ones were no faster than the first one
-#: under 14 us, and up to 10 % faster above.
+#: under 14 us, and up to 10 % faster above. Batches are tried however short they are: a further one ran 17 of the 56
+#: batches of `benchmarks/results/h200/gemm_used.csv` that the library ran.
 MORE_ALGORITHMS, WORTH_MORE_S = 3, 12e-6
 #: Outcomes in memory, at most.
 CAPACITY = 65536
@@ -92,8 +93,10 @@ def rivals_of(decision: Decision) -> list[Program]:
 
 
 def variants_of(program: Program) -> list[Program]:
-    """A program of the library's with its product by further algorithms; none where it is short."""
-    if _seconds(program) < WORTH_MORE_S:
+    """A program of the library's with its product by further algorithms; none where it is short, and no batch."""
+    workload = program.step("product").workload
+    is_batch = workload is not None and workload.options.get("batch", 1) > 1
+    if _seconds(program) < WORTH_MORE_S and not is_batch:
         return []
     return [_with_config(program, {ALGORITHM: place}) for place in range(1, 1 + MORE_ALGORITHMS)]
 
