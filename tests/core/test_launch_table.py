@@ -196,6 +196,8 @@ def test_functions_of_another_table_run_calls_that_autograd_records(bench: Table
     listened = bench.table(listeners=(lambda: True,))
     bench.core.table_record(listened, other)
     assert bench.core.table_call(listened, False, None, tensor) is None
+    bench.core.table_insert(other, "open", (tensor,), lambda given: "whatever listens", (), 0, 0, True)
+    assert bench.core.table_call(listened, False, "open", tensor) == "whatever listens"
 
 
 def test_gradients_are_not_asked_for_where_no_tensor_wants_them(bench: TableBench) -> None:

@@ -23,6 +23,7 @@ struct Entry {
   std::vector<PyObject*> outputs;  // arguments of the allocator
   Py_ssize_t results = 0;          // outputs that are returned
   int64_t counters = 0;            // zeroed words that the stream keeps
+  bool is_open = false;            // the function may run whatever listens
   ~Entry() {
     Py_XDECREF(extra);
     Py_XDECREF(function);
@@ -260,8 +261,9 @@ PyObject* run_function(const Entry& entry, PyObject* const* tensors, Py_ssize_t 
   return made;
 }
 
-// The result of a call that autograd records by a function of the table's for these; null where it has none.
-PyObject* run_recorded(const PlanTable& table, PyObject* extra, PyObject* const* tensors, Py_ssize_t number) {
+// The function of the table's for calls that autograd records, in its entry; null where it has none.
+std::shared_ptr<Entry> find_recorded(const PlanTable& table, PyObject* extra, PyObject* const* tensors,
+                                     Py_ssize_t number) {
   if (!table.recorded) return nullptr;
   PlanTable& other = held<PlanTable>(table.recorded);
   Call call;
@@ -269,7 +271,7 @@ PyObject* run_recorded(const PlanTable& table, PyObject* extra, PyObject* const*
   const std::shared_ptr<Entry> entry = call.is_plain ? find(other, call) : nullptr;
   if (!entry || !entry->function) return nullptr;
   ++other.hits;
-  return run_function(*entry, tensors, number);
+  return entry;
 }
 
 // table_call(table, is_inner, extra, *tensors and factors): the results; None where such calls have no plan, True where gradients
@@ -290,14 +292,15 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
         Ref needed(PyObject_GetAttr(tensors[i], requires_grad));
         wants_grad |= needed.get() == Py_True;
       }
-      if (is_listened_to(table)) Py_RETURN_NONE;
+      bool is_recorded = false;
       if (wants_grad) {
         Ref recorded(called(table.has_grad));
-        if (is_true(recorded.get())) {
-          if (PyObject* made = run_recorded(table, args[2], tensors, number)) return made;
-          Py_RETURN_TRUE;
-        }
+        is_recorded = is_true(recorded.get());
       }
+      const std::shared_ptr<Entry> entry = is_recorded ? find_recorded(table, args[2], tensors, number) : nullptr;
+      if (!(entry && entry->is_open) && is_listened_to(table)) Py_RETURN_NONE;
+      if (entry) return run_function(*entry, tensors, number);
+      if (is_recorded) Py_RETURN_TRUE;
     }
     call.read(table, args[2], tensors, number);
     if (!call.is_plain) Py_RETURN_NONE;
@@ -333,13 +336,14 @@ Py_ssize_t read_tuple(PlanTable& table, PyObject* extra, PyObject* tensors, Call
   return number;
 }
 
-// table_insert(table, extra, tensors, plan or function or None, outputs, results, counters)
+// table_insert(table, extra, tensors, plan or function or None, outputs, results, counters, is_open = False)
 PyObject* table_insert(PyObject*, PyObject* args) {
   PyObject *object, *extra, *tensors, *plan, *outputs;
   Py_ssize_t results;
   long long counters;
-  if (!PyArg_ParseTuple(args, "OOO!OO!nL", &object, &extra, &PyTuple_Type, &tensors, &plan, &PyTuple_Type, &outputs,
-                        &results, &counters)) {
+  int is_open = 0;
+  if (!PyArg_ParseTuple(args, "OOO!OO!nL|p", &object, &extra, &PyTuple_Type, &tensors, &plan, &PyTuple_Type, &outputs,
+                        &results, &counters, &is_open)) {
     return nullptr;
   }
   return launching([&]() -> PyObject* {
@@ -355,6 +359,7 @@ PyObject* table_insert(PyObject*, PyObject* args) {
     entry->inputs = number;
     entry->results = results;
     entry->counters = counters;
+    entry->is_open = is_open != 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(outputs); ++i) {
       PyObject* arguments = PyTuple_GetItem(outputs, i);
       if (!PyTuple_Check(arguments)) throw Unsupported{};

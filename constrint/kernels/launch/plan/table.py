@@ -60,7 +60,8 @@ class PlanTable:
         build: Records the recipe of a call; raises NotPlannedError where the call cannot be planned.
         precision: Returns torch's precision settings that products of 32-bit floats depend on; None for an operation
             that depends on none.
-        function_of: Returns the function of a recipe that has a function instead of launches.
+        function_of: Returns the function of a recipe that has a function instead of launches; with a true attribute
+            `is_open` it is torch's own, which runs whatever listens.
         front: Table of the same calls without gradients: where autograd records a call of it, a function of this table
             runs it, and else it is `WANTS_GRAD`.
     """
@@ -193,7 +194,8 @@ class PlanTable:
         if recipe is not None and plan is not None and recipe.function is None:
             outputs, results, counters = outputs_of(recipe), recipe.num_results, recipe.num_counters
         assert compiled is not None
-        compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+        is_open = (True,) if getattr(plan, "is_open", False) else ()
+        compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters, *is_open)
 
     def _try(self, key: bytes, extra: Hashable, tensors: tuple[Any, ...], made: RecordedCall, plan: Any) -> bool:
         """Insert a trial of a recorded call beside its rivals, each under a key of its own; False without a rival.
