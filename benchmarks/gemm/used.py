@@ -8,7 +8,7 @@
     python -m benchmarks.gemm.used --each                                  # each kernel and program by name, too
     python -m benchmarks.gemm.used --show used.csv                         # what such a file says; no GPU
 
-Every case is drawn at random; kinds take turns. Each is called four times, so that its trials are over, and then
+Every case is drawn at random; kinds take turns. Each is called six times, so that its trials are over, and then
 timed. Who is compared is called from plain Python, in turn, in several rounds: `cold` is a call between two events
 after the L2 was overwritten, `loop` calls back to back. Ratios are torch's time over ours. A measurement that others
 disturb is made again (`benchmarks/harness/timing.py`). Results are checked against the same expression in higher
@@ -45,7 +45,7 @@ CACHES = Path(tempfile.gettempdir())
 #: Kernels and programs that `--each` names.
 EACH = ("cuda", "descriptor", "pointer", "skinny", "library", "library+pointwise")
 #: Calls before a case is timed, and those of a process that compiles: a layer's first call is torch's own.
-FIRST_CALLS, PREPARING_CALLS = 4, 2
+FIRST_CALLS, PREPARING_CALLS = 6, 2
 #: Share of `--seconds` in which kernels are compiled.
 PREPARING = 0.55
 #: Bytes that torch may keep in a process that compiles, many of which share a GPU.

@@ -24,10 +24,10 @@ from benchmarks.gemm.used_parts import (
     matrix,
     size_of,
 )
-from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm import linear, matmul, op
 from constrint.kernels.gemm.backward.plans import BACKWARD
 from constrint.kernels.gemm.backward.run import key_of_all
-from constrint.kernels.gemm.linear import LINEARS
+from constrint.kernels.gemm.linear import LINEARS, end_of
 from constrint.kernels.gemm.operator import PLAIN, PLANS
 from constrint.nn import Linear
 
@@ -56,7 +56,10 @@ class Step:
         key = key_of_all(self._activation, None if bias is None else bias.dtype, is_linear=self._is_layer)
         right = weight if self._is_layer else weight.t()
         forward = (LINEARS if self._is_layer else PLANS).note(PLAIN, x, right, bias, None)
-        return f"forward {forward}; backward {BACKWARD.note(key, self._upstream, x, right, kept)}"
+        nodes = (linear if self._is_layer else op).RECORDED.note(end_of(self._activation), x, right, bias, None)
+        return (
+            f"{nodes or 'our nodes'}; forward {forward}; backward {BACKWARD.note(key, self._upstream, x, right, kept)}"
+        )
 
     def __call__(self, kernel: str) -> Tensor:
         """Both passes; the gradient of the weights."""

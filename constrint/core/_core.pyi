@@ -176,8 +176,11 @@ def table_insert(
     outputs: tuple[tuple[object, ...], ...],
     results: int,
     counters: int,
+    is_open: bool = False,
 ) -> bool:
     """Learns a call: its plan, what it allocates, how many of that it returns, and the counters it needs.
+
+    A function that is open runs calls that autograd records whatever listens.
 
     The plan's slots are the addresses of the tensors, of what is allocated, and of the counters if there are any.
     False where the call was known or is of a kind that has no plans.
@@ -185,6 +188,9 @@ def table_insert(
 
 def table_drop(table: PlanTable, extra: object, tensors: tuple[object, ...]) -> bool:
     """Forgets a call; False where it was not known."""
+
+def table_record(table: PlanTable, other: PlanTable) -> None:
+    """Lets functions of the other table run calls of this one that autograd records; without one they are True."""
 
 def table_clear(table: PlanTable) -> None:
     """Forgets all calls."""

@@ -29,7 +29,7 @@ from constrint.kernels.gemm.linear import recurs
 from constrint.kernels.launch.plan.table import IS_NEW
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.gradients import fused_weight_gradient, input_gradient, recurrent_rows, stacked_ends
-from constrint.kernels.rnn.plans import BACKWARD, backward_of
+from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of
 from constrint.kernels.rnn.products import is_exact
 from constrint.kernels.rnn.reference import accumulation_dtype
 
@@ -46,6 +46,7 @@ class LayerShape(NamedTuple):
         gates: (G, N, D).
         head_dim: D.
         batch_first: Whether the input is (B, T, features) rather than (T, B, features).
+        extra: Key of the recurrence's plans without gradients.
     """
 
     options: RnnOptions
@@ -53,6 +54,7 @@ class LayerShape(NamedTuple):
     gates: tuple[int, int, int]
     head_dim: int
     batch_first: bool
+    extra: Forward
 
 
 def takes(x: Tensor) -> bool:
@@ -63,14 +65,16 @@ def takes(x: Tensor) -> bool:
 
 
 def run(
-    shape: LayerShape, x: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    shape: LayerShape, x: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None,
+    bias_hh: Tensor | None, *, is_unseen: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     """All h (B, T, H), the last h (B, N, D) and the other last states (S - 1, B, N, D) of a call that `takes` takes.
 
     Args:
         shape: The layer.
         x: The input.
         weight_ih, weight_hh, bias_ih, bias_hh: As `torch.nn` has them; None for a layer without biases.
+        is_unseen: Whether a table has found that nothing listens, so that its plan is looked up without another look.
     """
     if may_train(x, weight_ih, weight_hh, bias_ih, bias_hh):
         hidden, end_h, end_rest = _apply(x, weight_ih, weight_hh, bias_ih, bias_hh, shape)
@@ -79,6 +83,9 @@ def run(
     b = None if bias_hh is None else bias_hh.view(shape.gates)
     wx = DenseRows(x, shape.batch_first).project(weight_ih, bias_ih, is_reverse=False)
     wx, r = wx.view(*wx.shape[:2], *shape.gates), weight_hh.view(*shape.gates, shape.head_dim)
+    results: Any = FORWARD.call(True, shape.extra, wx, r, b, None, None) if is_unseen else None
+    if type(results) is tuple:
+        return results[0][0].flatten(2), results[1], results[2] if len(results) > 2 else None
     hidden, end_h, end_rest = recur(shape.options, wx, r, b, is_own=True)
     return hidden.flatten(2), end_h, end_rest
 
@@ -87,7 +94,20 @@ def run(
 def shape_of(options: RnnOptions, num_heads: int, head_dim: int, batch_first: bool) -> LayerShape:
     """The shape of a layer, made once."""
     kind = CELLS[options.cell]
-    return LayerShape(options, kind, (kind.num_gates, num_heads, head_dim), head_dim, batch_first)
+    extra = Forward(options.cell, options.backend, False, None, options.configs)
+    return LayerShape(options, kind, (kind.num_gates, num_heads, head_dim), head_dim, batch_first, extra)
+
+
+def ends_of(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:
+    """The last states as (1, B, H) each."""
+    batch, heads, dim = end_h.shape
+    shape = (1, batch, heads * dim)
+    h = end_h.reshape(shape)
+    if end_rest is None:
+        return (h,)
+    if end_rest.shape[0] == 1:
+        return h, end_rest.reshape(shape)
+    return h, *(state.reshape(shape) for state in end_rest.unbind(0))
 
 
 class _LayerNode(torch.autograd.Function):

@@ -17,10 +17,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from constrint.choose import Decision
 from constrint.choose.explain import explained
-from constrint.flashrnn import checks, layer_node
+from constrint.flashrnn import calls, checks, layer_node
 from constrint.flashrnn.compiled import Outside, is_alone
 from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
-from constrint.flashrnn.layer_node import shape_of
+from constrint.flashrnn.layer_node import LayerShape, shape_of
 from constrint.flashrnn.libraries import cpu, onestep
 from constrint.flashrnn.libraries.scripting import torch_module
 from constrint.flashrnn.observers import is_exporting_onnx, may_train
@@ -71,6 +71,10 @@ class Recurrent(RecurrentParameters):
 
     def _forward(self, input: Any, hx: Any, lengths: Any, reset: Tensor | None, extra: Any) -> tuple[Any, Any]:
         """`forward`; `extra` is what a cell reads at every step besides its input, for `_direction`."""
+        if hx is None and lengths is None and reset is None and extra is None:
+            known = calls.seen_before(self, input)
+            if known is not None:
+                return known
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
                 raise ValueError("lengths and reset go with a dense input: a PackedSequence carries its own lengths.")
@@ -225,13 +229,13 @@ class Recurrent(RecurrentParameters):
         Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
         """
         if states is None and reset is None and extra is None and self._is_one_call(rows):
-            shape = shape_of(self._options(), self.num_heads, self.head_dim, rows.batch_first)  # type: ignore[union-attr]
+            shape = self.shape_of_layer(batch_first=rows.batch_first)  # type: ignore[union-attr]
             weights = self._weight("weight_ih", layer, 0), self._weight("weight_hh", layer, 0)
             biases = (
                 (self._weight("bias_ih", layer, 0), self._weight("bias_hh", layer, 0)) if self.bias else (None,) * 2
             )
             h, last_h, last_rest = layer_node.run(shape, rows.x, *weights, *biases)  # type: ignore[union-attr]
-            return [(h, _ends(last_h, last_rest))]
+            return [(h, layer_node.ends_of(last_h, last_rest))]
         recurrences = [self._direction(layer, d, rows, states, reset, extra) for d in range(self.num_directions)]
         if self.bidirectional and reset is None:
             recurrences = [self._merge(recurrences)]
@@ -240,11 +244,11 @@ class Recurrent(RecurrentParameters):
         for operands in recurrences:
             hidden, end_h, end_rest = self._recur(operands, rows.lengths)
             if copies == 1:
-                results.append((hidden.flatten(2), _ends(end_h, end_rest)))
+                results.append((hidden.flatten(2), layer_node.ends_of(end_h, end_rest)))
                 continue
             rest = (None,) * copies if end_rest is None else end_rest.chunk(copies, 2)
             for h, last_h, last_rest in zip(hidden.chunk(copies, 2), end_h.chunk(copies, 1), rest, strict=True):
-                results.append((h.flatten(2), _ends(last_h, last_rest)))
+                results.append((h.flatten(2), layer_node.ends_of(last_h, last_rest)))
         return results
 
     def _is_one_call(self, rows: Rows) -> bool:
@@ -252,6 +256,15 @@ class Recurrent(RecurrentParameters):
         if not isinstance(rows, DenseRows) or rows.lengths is not None or self.bidirectional or self.proj_size:
             return False
         return self.backend != checks.REFERENCE and layer_node.takes(rows.x)
+
+    def is_usual(self) -> bool:
+        """Whether the class runs its layers as this one does."""
+        own = type(self)
+        return all(getattr(own, name) is getattr(Recurrent, name) for name in ("_directions", "_direction", "_recur"))
+
+    def shape_of_layer(self, *, batch_first: bool) -> LayerShape:
+        """Everything that a layer's node depends on beside its tensors."""
+        return shape_of(self._options(), self.num_heads, self.head_dim, batch_first)
 
     def _merge(self, directions: Any) -> Any:
         """Both directions as one recurrence of twice the heads."""
@@ -317,18 +330,6 @@ class Recurrent(RecurrentParameters):
 
 
 Outside.layer = Recurrent
-
-
-def _ends(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:
-    """The last states as (1, B, H) each."""
-    batch, heads, dim = end_h.shape
-    shape = (1, batch, heads * dim)
-    h = end_h.reshape(shape)
-    if end_rest is None:
-        return (h,)
-    if len(end_rest) == 1:
-        return h, end_rest.reshape(shape)
-    return h, *(state.reshape(shape) for state in end_rest.unbind(0))
 
 
 def _project_out(

@@ -67,6 +67,7 @@ class RecurrentParameters(nn.Module):
             for direction in range(self.num_directions):
                 for name, shape in self._shapes(layer, direction).items():
                     self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.flatten_parameters()
         self.reset_parameters()
 
     @property
@@ -184,7 +185,22 @@ class RecurrentParameters(nn.Module):
             nn.init.uniform_(weight, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Do nothing: the weights need no common buffer. Here for code that calls it on `torch.nn` modules."""
+        """Lay the weights into one buffer of cuDNN's where it may run the layers, as `torch.nn` does.
+
+        That is done when the module is made, moved, copied or loaded; weights elsewhere are only slower by a copy.
+        """
+        from constrint.flashrnn.libraries import cudnn  # imports this module's users
+
+        cudnn.lie_flat(self)
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        moved = super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
+        self.flatten_parameters()
+        return moved
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.flatten_parameters()
 
     def extra_repr(self) -> str:
         """The options that differ from their defaults."""

@@ -81,8 +81,7 @@ class _Contiguous(torch.autograd.Function):
 def time_first(x: Tensor) -> Tensor:
     """(T, B, features), contiguous, of (B, T, features)."""
     swapped = x.transpose(0, 1)
-    is_plain = not (is_compiling() or needs_plain_torch()) and torch._C._get_tracing_state() is None
-    if not is_plain or not _is_large(swapped):
+    if is_compiling() or not _is_large(swapped) or needs_plain_torch() or torch._C._get_tracing_state() is not None:
         return swapped.contiguous()
     return _contiguous(swapped) if may_train(x) else contiguous(swapped)
 

@@ -11,11 +11,9 @@ from torch.compiler import is_compiling
 from torch.utils.weak import WeakIdKeyDictionary
 
 from constrint.errors import UnknownNameError, UnsupportedError
-from constrint.kernels.gemm.linear import by_torch, end_of, linear
+from constrint.kernels.gemm.linear import ENDS, by_torch, linear
 from constrint.kernels.gemm.reference import ACTIVATIONS
 
-#: The keys of plans by activation.
-ENDS = {activation: end_of(activation) for activation in (None, *ACTIVATIONS)}
 #: Dtypes that autocast converts.
 NARROWED = (torch.float32, torch.float16, torch.bfloat16)
 

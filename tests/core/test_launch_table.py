@@ -176,6 +176,30 @@ def test_gradients_are_recorded_first(bench: TableBench) -> None:
     assert bench.core.table_call(table, False, None, plain, wanting) is bench.made[1]
 
 
+def test_functions_of_another_table_run_calls_that_autograd_records(bench: TableBench) -> None:
+    modes = {"grad": True}
+    table, other = bench.table(has_grad=lambda: modes["grad"]), bench.table()
+    tensor, plain = FakeTensor(0x1000, requires_grad=True), FakeTensor(0x2000)
+    bench.insert(table, tensor)
+    bench.core.table_record(table, other)
+    assert bench.core.table_call(table, False, None, tensor) is True, "the other table does not know it"
+    bench.core.table_insert(other, None, (tensor,), None, (), 0, 0)
+    assert bench.core.table_call(table, False, None, tensor) is True, "it has no function of it"
+    bench.core.table_drop(other, None, (tensor,))
+    bench.core.table_insert(other, None, (tensor,), lambda given: ("recorded", given), (), 0, 0)
+    assert bench.core.table_call(table, False, None, tensor) == ("recorded", tensor)
+    assert bench.core.table_call(table, False, "others", tensor) is True
+    for call in ((True, None, tensor), (False, None, plain)):
+        assert bench.core.table_call(table, *call) is bench.made[-1], "gradients are not asked for, or not wanted"
+    modes["grad"] = False
+    assert bench.core.table_call(table, False, None, tensor) is bench.made[-1]
+    listened = bench.table(listeners=(lambda: True,))
+    bench.core.table_record(listened, other)
+    assert bench.core.table_call(listened, False, None, tensor) is None
+    bench.core.table_insert(other, "open", (tensor,), lambda given: "whatever listens", (), 0, 0, True)
+    assert bench.core.table_call(listened, False, "open", tensor) == "whatever listens"
+
+
 def test_gradients_are_not_asked_for_where_no_tensor_wants_them(bench: TableBench) -> None:
     def has_grad() -> bool:
         raise AssertionError

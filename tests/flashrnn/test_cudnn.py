@@ -85,8 +85,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", flatten)
     monkeypatch.setattr(torch._C, "_get_cudnn_allow_tf32", lambda: False)
     launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
     yield seen
     launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
 
 
 def make(kind: str, **options: Any) -> tuple[Any, Any]:
@@ -146,6 +148,36 @@ def test_packed_sequences_and_unbatched_input(kind: str, calls: list[int]) -> No
     alone = torch.randn(4, INPUT)
     torch.testing.assert_close(module(alone), torchs(alone), rtol=1e-5, atol=1e-5)
     assert calls == [2, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("layers", "both", "first"), [(1, False, False), (2, True, True)])
+def test_later_calls_run_a_function_of_the_input_and_the_weights(
+    kind: str, layers: int, both: bool, first: bool, calls: list[int]
+) -> None:
+    module, torchs = make(kind, num_layers=layers, bidirectional=both, batch_first=first)
+    x = torch.randn(4, 3, INPUT)
+    run = cudnn.run_of(module, x, trains=True)
+    assert run is not None
+    for _ in range(2):
+        torch.testing.assert_close(run(x, *module.parameters()), torchs(x), rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        for one in (module, torchs):
+            next(iter(one.parameters())).data.mul_(2.0)
+    output, _ = run(x, *module.parameters())
+    expected, _ = torchs(x)
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+    every = list(module.parameters()), list(torchs.parameters())
+    ours, theirs = (torch.autograd.grad(t.square().sum(), w) for t, w in zip((output, expected), every, strict=True))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert calls == [layers] * 3
+
+
+def test_dropout_between_layers_and_operands_that_it_refuses_have_no_such_function(calls: list[int]) -> None:
+    x = torch.randn(4, 3, INPUT)
+    assert cudnn.run_of(make("lstm", num_layers=2, dropout=0.5)[0], x, trains=True) is None
+    assert cudnn.run_of(make("lstm", num_layers=2, dropout=0.5)[0].eval(), x, trains=False) is not None
+    assert cudnn.run_of(make("lstm")[0].double(), x.double(), trains=False) is None
 
 
 def test_dropout_acts_between_calls_of_one_layer_each(calls: list[int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -194,3 +196,47 @@ def test_cudnn_can_be_switched_off() -> None:
             module(x)
         module.backend = "auto"
         module(x)
+
+
+def test_weights_lie_in_one_buffer_and_what_changes_them_is_seen() -> None:
+    module: Any = LSTM(64, 64, device="cuda", backend="cudnn")
+    weights = list(module.parameters())
+    assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
+    x = torch.randn(5, 3, 64, device="cuda")
+    copies: list[Any] = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+    moved = LSTM(64, 64, backend="cudnn")
+    moved.load_state_dict(module.state_dict())
+    copies.append(moved.cuda())
+    for each in copies:
+        assert len({weight.untyped_storage().data_ptr() for weight in each.parameters()}) == 1
+        torch.testing.assert_close(each(x), module(x))
+    before = module(x)[0]
+    module.bias_hh_l0.data.add_(1.0)
+    after = module(x)[0]
+    assert not torch.allclose(before, after)
+    copies[0].bias_hh_l0.data.add_(1.0)
+    torch.testing.assert_close(copies[0](x)[0], after)
+    module.weight_hh_l0.data = module.weight_hh_l0.data.clone()
+    torch.testing.assert_close(module(x)[0], after)  # weights elsewhere are concatenated
+    module.load_state_dict(moved.state_dict())
+    torch.testing.assert_close(module(x)[0], before)
+
+
+@pytest.mark.parametrize("allows", [False, True])
+def test_gradients_of_known_calls_are_those_of_torch(allows: bool) -> None:
+    module, theirs = LSTM(64, 64, device="cuda", backend="cudnn"), nn.LSTM(64, 64, device="cuda")
+    theirs.load_state_dict(module.state_dict())
+    x = torch.randn(7, 3, 64, device="cuda")
+    switch = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = allows
+    try:
+        for _ in range(3):
+            loss = module(x)[0].square().sum()
+            first = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True)
+            again = torch.autograd.grad(loss, list(module.parameters()))
+            torch.testing.assert_close(first, again)
+        torch.backends.cudnn.allow_tf32 = False
+        right = torch.autograd.grad(theirs(x)[0].square().sum(), list(theirs.parameters()))
+        torch.testing.assert_close(first, right, rtol=1e-4, atol=1e-4)
+    finally:
+        torch.backends.cudnn.allow_tf32 = switch

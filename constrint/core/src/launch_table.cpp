@@ -23,6 +23,7 @@ struct Entry {
   std::vector<PyObject*> outputs;  // arguments of the allocator
   Py_ssize_t results = 0;          // outputs that are returned
   int64_t counters = 0;            // zeroed words that the stream keeps
+  bool is_open = false;            // the function may run whatever listens
   ~Entry() {
     Py_XDECREF(extra);
     Py_XDECREF(function);
@@ -38,12 +39,13 @@ struct PlanTable {
   PyObject* listeners = nullptr;  // modes that must all be off for a call to run by a plan
   PyObject* precision = nullptr;  // the setting on which products of 32-bit floats depend
   PyObject* has_grad = nullptr;   // whether gradients are recorded
+  PyObject* recorded = nullptr;   // another table, whose functions run calls that autograd records
   Order order;
   std::unordered_multimap<uint64_t, Order::iterator> places;
   long long hits = 0, misses = 0;
   long long changes = 0;  // of the entries
   ~PlanTable() {
-    for (PyObject* held : {allocate, counters, listeners, precision, has_grad}) Py_XDECREF(held);
+    for (PyObject* held : {allocate, counters, listeners, precision, has_grad, recorded}) Py_XDECREF(held);
   }
 };
 
@@ -259,6 +261,19 @@ PyObject* run_function(const Entry& entry, PyObject* const* tensors, Py_ssize_t 
   return made;
 }
 
+// The function of the table's for calls that autograd records, in its entry; null where it has none.
+std::shared_ptr<Entry> find_recorded(const PlanTable& table, PyObject* extra, PyObject* const* tensors,
+                                     Py_ssize_t number) {
+  if (!table.recorded) return nullptr;
+  PlanTable& other = held<PlanTable>(table.recorded);
+  Call call;
+  call.read(other, extra, tensors, number);
+  const std::shared_ptr<Entry> entry = call.is_plain ? find(other, call) : nullptr;
+  if (!entry || !entry->function) return nullptr;
+  ++other.hits;
+  return entry;
+}
+
 // table_call(table, is_inner, extra, *tensors and factors): the results; None where such calls have no plan, True where gradients
 // are to be recorded first, False where the call is new. With `is_inner` neither gradients nor listeners are asked for.
 PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
@@ -277,11 +292,15 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
         Ref needed(PyObject_GetAttr(tensors[i], requires_grad));
         wants_grad |= needed.get() == Py_True;
       }
-      if (is_listened_to(table)) Py_RETURN_NONE;
+      bool is_recorded = false;
       if (wants_grad) {
         Ref recorded(called(table.has_grad));
-        if (is_true(recorded.get())) Py_RETURN_TRUE;
+        is_recorded = is_true(recorded.get());
       }
+      const std::shared_ptr<Entry> entry = is_recorded ? find_recorded(table, args[2], tensors, number) : nullptr;
+      if (!(entry && entry->is_open) && is_listened_to(table)) Py_RETURN_NONE;
+      if (entry) return run_function(*entry, tensors, number);
+      if (is_recorded) Py_RETURN_TRUE;
     }
     call.read(table, args[2], tensors, number);
     if (!call.is_plain) Py_RETURN_NONE;
@@ -317,13 +336,14 @@ Py_ssize_t read_tuple(PlanTable& table, PyObject* extra, PyObject* tensors, Call
   return number;
 }
 
-// table_insert(table, extra, tensors, plan or function or None, outputs, results, counters)
+// table_insert(table, extra, tensors, plan or function or None, outputs, results, counters, is_open = False)
 PyObject* table_insert(PyObject*, PyObject* args) {
   PyObject *object, *extra, *tensors, *plan, *outputs;
   Py_ssize_t results;
   long long counters;
-  if (!PyArg_ParseTuple(args, "OOO!OO!nL", &object, &extra, &PyTuple_Type, &tensors, &plan, &PyTuple_Type, &outputs,
-                        &results, &counters)) {
+  int is_open = 0;
+  if (!PyArg_ParseTuple(args, "OOO!OO!nL|p", &object, &extra, &PyTuple_Type, &tensors, &plan, &PyTuple_Type, &outputs,
+                        &results, &counters, &is_open)) {
     return nullptr;
   }
   return launching([&]() -> PyObject* {
@@ -339,6 +359,7 @@ PyObject* table_insert(PyObject*, PyObject* args) {
     entry->inputs = number;
     entry->results = results;
     entry->counters = counters;
+    entry->is_open = is_open != 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(outputs); ++i) {
       PyObject* arguments = PyTuple_GetItem(outputs, i);
       if (!PyTuple_Check(arguments)) throw Unsupported{};
@@ -385,6 +406,20 @@ PyObject* table_drop(PyObject*, PyObject* args) {
   });
 }
 
+// table_record(table, other): let functions of the other table run calls of this one that autograd records
+PyObject* table_record(PyObject*, PyObject* args) {
+  PyObject *object, *other;
+  if (!PyArg_ParseTuple(args, "OO", &object, &other)) return nullptr;
+  return launching([&]() -> PyObject* {
+    PlanTable& table = held<PlanTable>(object);
+    held<PlanTable>(other);
+    Py_INCREF(other);
+    Py_XDECREF(table.recorded);
+    table.recorded = other;
+    Py_RETURN_NONE;
+  });
+}
+
 PyObject* table_clear(PyObject*, PyObject* object) {
   return launching([&]() -> PyObject* {
     PlanTable& table = held<PlanTable>(object);
@@ -425,6 +460,7 @@ PyMethodDef launch_methods[] = {
     {"table_call", fast(table_call), METH_FASTCALL, nullptr},
     {"table_insert", table_insert, METH_VARARGS, nullptr},
     {"table_drop", table_drop, METH_VARARGS, nullptr},
+    {"table_record", table_record, METH_VARARGS, nullptr},
     {"table_clear", table_clear, METH_O, nullptr},
     {"table_state", table_state, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

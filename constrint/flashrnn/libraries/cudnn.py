@@ -10,11 +10,13 @@ acts between them; else all in one call, in which cuDNN may overlap them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
@@ -22,6 +24,7 @@ from constrint.errors import UnsupportedError
 from constrint.flashrnn.libraries.cpu import PLAIN, Results, States, layout_of
 from constrint.flashrnn.observers import needs_plain_torch
 from constrint.kernels.rnn.cudnn.launch import MODES, CudnnCall, run_layers
+from constrint.kernels.rnn.cudnn.launch import lie_flat as move_flat
 from constrint.kernels.rnn.cudnn.spec import CUDNN, CudnnLayer, is_persistent
 from constrint.kernels.rnn.dispatch import dtype_name
 
@@ -75,6 +78,73 @@ def run_dense(
         return None
     output, last = _run(module, x, states, ())
     return output.contiguous(), last
+
+
+def run_of(module: RecurrentParameters, x: Tensor, *, trains: bool) -> Callable[..., tuple[Any, Any]] | None:
+    """A function of the input and the weights for calls like this one, from zeros on; None where there is none.
+
+    Args:
+        module: The module.
+        x: A checked dense batch.
+        trains: Whether a gradient is wanted.
+    """
+    batch = x.shape[0 if module.batch_first else 1]
+    if _refusal(module, x, None) or len(_cuts(module, x, x.dtype, batch, is_packed=False)) > 2:
+        return None
+    call = CudnnCall(
+        *(module.cell, x.shape[-1], module.hidden_size, module.num_layers, module.bidirectional, module.bias),
+        *(module.batch_first, trains, dtype_name(x.dtype) == "fp32"),
+    )
+    rows, dim, has_c = module.num_layers * module.num_directions, module.hidden_size, module.cell == "lstm"
+
+    def run(x: Tensor, *weights: Tensor) -> tuple[Any, Any]:
+        start = zeros((rows, batch, dim), x)
+        output, last_h, last_c = run_layers(call, x, weights, start, start if has_c else None)
+        return output.contiguous(), (last_h, last_c) if has_c else last_h
+
+    return run
+
+
+def zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros that nobody changes; small ones are kept."""
+    if not like.is_cuda or shape[0] * shape[1] * shape[2] > KEPT_ELEMENTS:
+        return like.new_zeros(shape)
+    key = shape, like.dtype, like.get_device()
+    kept = _ZEROS.get(key)
+    if kept is None:
+        if torch.cuda.is_current_stream_capturing():
+            return like.new_zeros(shape)
+        with torch.inference_mode(mode=False):
+            kept = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        torch.cuda.current_stream(like.device).synchronize()  # they are there for every stream
+        if len(_ZEROS) >= MOST_KEPT:
+            _ZEROS.clear()
+        _ZEROS[key] = kept
+    return kept
+
+
+#: Elements of the largest zeros that are kept, and how many are.
+KEPT_ELEMENTS, MOST_KEPT = 1 << 16, 64
+_ZEROS: dict[tuple[Any, ...], Tensor] = {}
+
+
+def lie_flat(module: RecurrentParameters) -> None:
+    """Move the weights of a module that cuDNN may run into one buffer, where it reads them; see `launch.lie_flat`."""
+    if module.cell not in MODES or module.num_heads != 1 or module.proj_size:
+        return
+    registered = [module._parameters.get(name) for name, _ in layout_of(module)]
+    plain = [w for w in registered if w is not None and type(w) in PLAIN and w.layout == torch.strided]
+    if len(plain) < len(registered) or torch._C._len_torch_dispatch_stack() or is_compiling():
+        return
+    first = plain[0]
+    if not first.is_cuda:
+        return
+    are_alike = all(weight.device == first.device and weight.dtype == first.dtype for weight in plain)
+    are_whole = all(weight.shape == shape for weight, (_, shape) in zip(plain, layout_of(module), strict=True))
+    if are_alike and are_whole and first.dtype in DTYPES and _has_cudnn(first):
+        shape = module.input_size, module.hidden_size, module.num_layers, module.bidirectional, module.bias
+        with torch.cuda.device(first.device):
+            move_flat(CudnnCall(module.cell, *shape, module.batch_first, False, False), plain)
 
 
 def run_packed(module: RecurrentParameters, packed: PackedSequence, states: States | None) -> Results | None:
@@ -189,4 +259,4 @@ def has_precision() -> bool:
         allows = torch._C._get_cudnn_allow_tf32()
     except RuntimeError:  # the switches of cuDNN's operators differ from each other, and are not ours to set
         return False
-    return allows or not torch.backends.cuda.matmul.allow_tf32
+    return allows or not torch._C._get_cublas_allow_tf32()

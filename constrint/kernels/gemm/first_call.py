@@ -108,16 +108,16 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
 
     tried = trial.fastest(inspected.request)
     if tried is not None:
-        with suppress(*_refusals()):
+        with suppress(*refusals()):
             return plan_of_program(tried)
     _launch_or_next(decision, record, end.activation)
     made, chosen = recorded[0]
     if not trial.is_due(chosen):
         return made
-    return trial.with_rivals(made, chosen, plan_of_program, label_of, _refusals())
+    return trial.with_rivals(made, chosen, trial.rivals_of(chosen), plan_of_program, label_of, refusals())
 
 
-def _refusals() -> tuple[type[Exception], ...]:
+def refusals() -> tuple[type[Exception], ...]:
     """Exceptions by which a compiler or a device refuses a program; Triton's passes and memory fail as RuntimeError."""
     from triton.errors import TritonError
 

@@ -19,6 +19,7 @@ from constrint.kernels.gemm.layer_nodes import recorded
 from constrint.kernels.gemm.op import _multiply as multiply
 from constrint.kernels.gemm.operator import PLAIN, plan_key
 from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.kernels.gemm.training import recorded_table
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 
@@ -69,6 +70,10 @@ def end_of(activation: str | None) -> tuple[Any, ...] | None:
     return plan_key(1.0, 0.0, activation, None, AUTO, None)
 
 
+#: Keys of layers' plans by activation.
+ENDS = {activation: end_of(activation) for activation in (None, *ACTIVATIONS)}
+
+
 def recurs(x: Tensor, weight: Tensor, end: Any) -> bool:
     """Whether calls on operands of these shapes run by plans: from the second one on.
 
@@ -110,7 +115,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> 
     """
     out: Any = LINEARS.call(False, end, x, weight, bias, None)
     if out is WANTS_GRAD:
-        return _with_gradients(x, weight, bias, end)
+        with_node: Any = RECORDED.call(True, end, x, weight, bias, None)
+        if with_node is IS_NEW:
+            # Calls of a shape have plans from the second one on; see `recurs`.
+            has_plans = _RECURRING.get((x.shape, weight.shape, x.dtype, end)) and is_layer(x, weight, bias)
+            with_node = RECORDED.learn(end, x, weight, bias, None) if has_plans else None
+        recorded_call: Tensor | None = _with_gradients(x, weight, bias, end) if with_node is None else with_node
+        return recorded_call
     if out is IS_NEW:
         out = LINEARS.learn(end, x, weight, bias, None) if recurs(x, weight, end) else None
     result: Tensor | None = out
@@ -135,7 +146,19 @@ def _with_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any) ->
     return recorded(x, weight, bias, out, None if end is PLAIN else end[2], multiply)
 
 
+def _by_nodes(activation: str | None, x: Tensor, weight: Tensor, bias: Tensor | None, _: None) -> Tensor:
+    """A layer where autograd records it, by our nodes; by torch's where it has no plan."""
+    out = _with_gradients(x, weight, bias, ENDS[activation])
+    return by_torch(x, weight, bias, activation) if out is None else out
+
+
 def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
     """The same by torch's own functions."""
     out = torch.nn.functional.linear(x, weight, bias)
     return out if activation is None else ACTIVATIONS[activation](out)
+
+
+#: Calls of layers that autograd records.
+RECORDED = recorded_table(
+    "recorded_linear", LINEARS, _by_nodes, lambda activation, x, w, b, _: by_torch(x, w, b, activation)
+)

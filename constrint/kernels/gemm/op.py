@@ -37,6 +37,7 @@ from constrint.kernels.gemm.operator import (
     saved_of,
 )
 from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
+from constrint.kernels.gemm.training import recorded_table
 from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, is_transformed
 
@@ -71,6 +72,8 @@ def matmul(
 
     A new product whose decision rests on predictions is tried during its first calls: the best candidates are timed on
     the operands, and the fastest one runs from then on (`CONSTRINT_TRIALS=0`, or deterministic algorithms: never).
+    Where autograd records the product, torch's own function is tried, too, once backward passes run: if both passes
+    take less time by its nodes, it runs from then on, and sums of 16-bit operands are as torch's switches say.
 
     Dimensions and batches are those of `torch.matmul`. Operands may have any strides. fp32 operands are multiplied in
     tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units, or
@@ -122,11 +125,16 @@ def matmul(
         out: Any = PLANS.call(False, end, a, b, bias, c)
         if out is WANTS_GRAD:
             if _keeps_batch(a, b, c):
-                if not is_plain:
-                    differentiable: Tensor = _with_activation(a, b, bias, c, end)
+                if c is None and (is_plain or end == (1.0, 0.0, activation, None, AUTO, "")):
+                    differentiable: Any = RECORDED.call(True, end, a, b, bias, None)
+                    if differentiable is IS_NEW:
+                        differentiable = RECORDED.learn(end, a, b, bias, None)
+                    if differentiable is None:
+                        differentiable = _by_nodes(activation, a, b, bias)
                 else:
-                    differentiable = _apply_plain(a, b) if bias is None else _apply_biased(a, b, bias)
-                return differentiable
+                    differentiable = _apply(a, b, bias, c, end)
+                with_node: Tensor = differentiable
+                return with_node
         elif out is IS_NEW:
             out = PLANS.learn(end, a, b, bias, c)
             if out is not None:
@@ -282,18 +290,40 @@ def _end_at_sum(end: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return plan_key(alpha, beta, None, out_dtype, AUTO if kernel == COMPOSED else kernel, config_of(config))
 
 
-def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
-    """A product with options where autograd records it: with an activation alone by a node that costs the host less."""
-    activation = end[2]
-    if c is None and activation is not None and end == (1.0, 0.0, activation, None, AUTO, ""):
-        first = _end_at_sum(end) if activation in KEEPS_SUM else end
-        out: Any = PLANS.call(True, first, a, b, bias, None)
-        if out is IS_NEW:
-            with torch.no_grad():
-                out = PLANS.learn(first, a, b, bias, None)
-        if out is not None:
-            return recorded(a, b, bias, out, activation, _multiply, is_linear=False)
-    differentiable: Tensor = _apply(a, b, bias, c, end)
+def _by_nodes(activation: str | None, a: Tensor, b: Tensor, bias: Tensor | None, _: None = None) -> Tensor:
+    """A product without options, perhaps with an activation, where autograd records it: by nodes of ours."""
+    if activation is not None:
+        return _with_activation(a, b, bias, activation)
+    out: Tensor = _apply_plain(a, b) if bias is None else _apply_biased(a, b, bias)
+    return out
+
+
+def _by_torch(activation: str | None, a: Tensor, b: Tensor, bias: Tensor | None, _: None = None) -> Tensor:
+    """The same by torch's functions, as a user of torch writes it; sums are as torch's switches for 16 bits say."""
+    if bias is None:
+        out = torch.mm(a, b) if a.dim() == 2 else torch.matmul(a, b)
+    elif a.dim() == 2:
+        out = torch.addmm(bias, a, b)
+    else:
+        out = torch.nn.functional.linear(a, b.mT, bias) if b.dim() == 2 else torch.matmul(a, b) + bias
+    return out if activation is None else ACTIVATIONS[activation](out)
+
+
+#: Calls that autograd records, of products without options beside an activation.
+RECORDED = recorded_table("recorded_matmul", PLANS, _by_nodes, _by_torch)
+
+
+def _with_activation(a: Tensor, b: Tensor, bias: Tensor | None, activation: str) -> Tensor:
+    """A product with an activation alone where autograd records it, by a node that costs the host less."""
+    end = plan_key(1.0, 0.0, activation, None, AUTO, None)
+    first = _end_at_sum(end) if activation in KEEPS_SUM else end
+    out: Any = PLANS.call(True, first, a, b, bias, None)
+    if out is IS_NEW:
+        with torch.no_grad():
+            out = PLANS.learn(first, a, b, bias, None)
+    if out is not None:
+        return recorded(a, b, bias, out, activation, _multiply, is_linear=False)
+    differentiable: Tensor = _apply(a, b, bias, None, end)
     return differentiable
 
 

@@ -20,6 +20,7 @@ from constrint.errors import ConstrintError
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.spec import ALGORITHM, LIBRARY
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.traced.candidates import Traced
 from constrint.kernels.launch.plan.recipe import RecordedCall
 from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.select.candidate import Config
@@ -32,7 +33,8 @@ UNSTATED_ERROR, MOST_ERROR = 0.3, 0.5
 LIBRARY_REACH = 3.0
 #: Algorithms of the library that are tried after its first one, and the predicted time from which they are, if it is
 #: within the error of the one chosen: of 22 small products on an H200 further ones were no faster than the first one
-#: under 14 us, and up to 10 % faster above.
+#: under 14 us, and up to 10 % faster above. Batches are tried however short they are: a further one ran 17 of the 56
+#: batches of `benchmarks/results/h200/gemm_used.csv` that the library ran.
 MORE_ALGORITHMS, WORTH_MORE_S = 3, 12e-6
 #: Outcomes in memory, at most.
 CAPACITY = 65536
@@ -43,12 +45,16 @@ _FASTEST: dict[tuple[Hashable, ...], Program] = {}
 
 def is_due(decision: Decision) -> bool:
     """Whether the first calls of a decision try its candidates."""
-    request, product = decision.request, decision.request.detail
-    if not trials_are_on() or request.gpu is None or request.device is None or request.kernel:
+    request, detail = decision.request, decision.request.detail
+    product = detail.product if isinstance(detail, Traced) else detail
+    if not may_try() or request.gpu is None or request.device is None or request.kernel:
         return False
-    if not isinstance(product, Product) or product.any_rows or decision.program.evidence is Evidence.MEASURED:
-        return False
-    if torch.are_deterministic_algorithms_enabled() or torch.compiler.is_compiling():
+    return isinstance(product, Product) and not product.any_rows and decision.program.evidence is not Evidence.MEASURED
+
+
+def may_try() -> bool:
+    """Whether calls may be tried now: neither is the same result asked for always, nor is a graph made or captured."""
+    if not trials_are_on() or torch.are_deterministic_algorithms_enabled() or torch.compiler.is_compiling():
         return False
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
@@ -87,8 +93,10 @@ def rivals_of(decision: Decision) -> list[Program]:
 
 
 def variants_of(program: Program) -> list[Program]:
-    """A program of the library's with its product by further algorithms; none where it is short."""
-    if _seconds(program) < WORTH_MORE_S:
+    """A program of the library's with its product by further algorithms; none where it is short, and no batch."""
+    workload = program.step("product").workload
+    is_batch = workload is not None and workload.options.get("batch", 1) > 1
+    if _seconds(program) < WORTH_MORE_S and not is_batch:
         return []
     return [_with_config(program, {ALGORITHM: place}) for place in range(1, 1 + MORE_ALGORITHMS)]
 
@@ -100,7 +108,8 @@ def _with_config(program: Program, config: Config) -> Program:
 
 def is_standard(program: Program) -> bool:
     """Whether a program is what a user of torch would run: the library's product by its first algorithm."""
-    return is_library(program) and not program.step("product").config
+    product = program.step("product")
+    return product.kernel == LIBRARY and not product.config
 
 
 def is_library(program: Program) -> bool:
@@ -120,6 +129,7 @@ def _error(program: Program) -> float:
 def with_rivals(
     made: RecordedCall,
     decision: Decision,
+    rivals: Sequence[Program],
     record: Callable[[Program], RecordedCall],
     label: Callable[[Program], str],
     refusals: tuple[type[Exception], ...],
@@ -129,6 +139,7 @@ def with_rivals(
     Args:
         made: The recorded call of the decision.
         decision: The decision.
+        rivals: The candidates; those whose plans cannot be recorded are left out.
         record: Records the plan of another program; compiles its kernels.
         label: The name of a program in notes.
         refusals: Exceptions of `record` for programs that do not run.
@@ -136,7 +147,7 @@ def with_rivals(
     if not made.recipe.steps and made.recipe.function is None:
         return made  # without the core there are no trials
     programs, recipes = [decision.program], []
-    for program in rivals_of(decision):
+    for program in rivals:
         try:
             recipes.append(record(program).recipe)
         except refusals:
@@ -156,5 +167,5 @@ def with_rivals(
         _FASTEST[_key(decision.request)] = replace(program, steps=steps, note="fastest in a trial on this device")
 
     standards = [place for place, program in enumerate(programs) if is_standard(program)]
-    rivals = Rivals(recipes, [label(program) for program in programs], seconds, settled, standards)
-    return made._replace(rivals=rivals)
+    labels = [label(program) for program in programs]
+    return made._replace(rivals=Rivals(recipes, labels, seconds, settled, standards))

@@ -19,9 +19,11 @@ from torch.nn import functional
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.launch import Machine
+from constrint.kernels.gemm import first_call, matmul, trial
+from constrint.kernels.gemm.launch import Epilogue, Machine
+from constrint.kernels.gemm.library import planned as library_planned
 from constrint.kernels.gemm.traced import op as traced_op
+from constrint.kernels.gemm.traced import planned
 from constrint.kernels.gemm.traced.expression import MOST_OPERATIONS, OPERATIONS, Expression
 from constrint.kernels.gemm.traced.parse import parsed
 from constrint.kernels.gemm.traced.reference import FUNCTIONS
@@ -31,6 +33,7 @@ from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW
+from constrint.kernels.launch.plan.trial import use_trials
 
 #: Functions of torch, and the texts that say the same.
 PAIRS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -287,8 +290,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         outputs = [(list(t.shape), list(t.stride()), "bfloat16") for t in results]
         return RecordedCall(Recipe([FillStep(0, 0, 0)], outputs, len(results), 0, note), [])
 
-    monkeypatch.setattr(traced_op, "recipe_of", record)
-    monkeypatch.setattr(traced_op, "machine_of", lambda _: (h200, Machine.of(h200)))
+    for module in (traced_op, planned, library_planned):
+        monkeypatch.setattr(module, "recipe_of", record)
+    for module in (traced_op, first_call):
+        monkeypatch.setattr(module, "machine_of", lambda _: (h200, Machine.of(h200)))
     monkeypatch.setattr(traced_op, "has_nvrtc", lambda: True)
     return given
 
@@ -314,6 +319,11 @@ def test_a_composition_runs_the_products_plan_and_that_of_the_pass(
     a, b = torch.randn(3, 40, 64).bfloat16(), torch.randn(3, 64, 48).bfloat16()
     r, row = torch.randn(3, 40, 48).bfloat16(), torch.randn(48).bfloat16()
     text = parsed("relu(acc + row) + r").text
+
+    def no_plan(_: Any) -> Any:
+        raise NotPlannedError("the product is no plan's part")
+
+    monkeypatch.setattr(planned.TracedPlans, "recorded", no_plan)
     made = traced_op._build((a, b, row, r), (text, torch.float32, "auto", ""))
     ((_,), _, (out,)) = recorded[0]
     assert out.shape == (3, 40, 48), "the pass stores the result's shape"
@@ -330,6 +340,51 @@ def test_a_composition_runs_the_products_plan_and_that_of_the_pass(
     assert passes.calls[-1] == (True, (text, torch.float32), "known", row, r)
     monkeypatch.setattr(products, "call", lambda *_: None)
     assert run(a, b, row, r) is None, "the caller goes on without a plan"
+
+
+def test_a_product_of_our_own_and_the_pass_are_one_plan(recorded: list[Any]) -> None:
+    a, b = torch.randn(3, 40, 64).bfloat16(), torch.randn(3, 64, 48).bfloat16()
+    r, row = torch.randn(3, 40, 48).bfloat16(), torch.randn(48).bfloat16()
+    made = traced_op._build((a, b, row, r), (parsed("relu(acc + row) + r").text, torch.float32, "auto", ""))
+    assert made.recipe.function is None
+    ((*product, end), tensors, (out,)) = recorded[0]
+    assert product, "a batch is no product of the fused kernel's"
+    assert tensors == (a, b, row, r)
+    assert out.shape == (3, 40, 48)
+    z, stored, *_ = end.arguments
+    assert z.data_ptr() == stored.data_ptr() == out.data_ptr(), "the pass works in place"
+
+
+def test_the_first_calls_try_the_fused_kernel_beside_the_librarys_product_and_a_pass(
+    recorded: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def followed(product: Any, launch: Any, tensors: Any, out: Any, note: str, config: Any) -> RecordedCall:
+        assert product.out.data_ptr() == out.data_ptr()
+        assert product.epilogue == Epilogue()
+        return RecordedCall(Recipe([FillStep(0, 0, len(config))], [], 1, 0, note), [])
+
+    monkeypatch.setattr(planned, "followed_plan", followed)
+    a, b = torch.randn(31, 3072).half(), torch.randn(11008, 3072).half().t()
+    call = (a, b), (parsed("30 * tanh(acc / 30)").text, None, "auto", "")
+    assert traced_op._build(*call).rivals is None
+    use_trials(True)
+    try:
+        made = traced_op._build(*call)
+        assert made.recipe.note.startswith("gemm.cuda")
+        assert made.rivals is not None
+        first, *others = made.rivals.labels
+        assert first == made.recipe.note
+        assert "gemm.composition: gemm.library" in others
+        assert made.rivals.standards == [1 + others.index("gemm.composition: gemm.library")]
+        assert len(made.rivals.recipes) == len(others)
+        best = made.rivals.labels.index("gemm.composition: gemm.library")
+        made.rivals.settled([1e-5] * len(made.rivals.labels), best)
+        assert traced_op._build(*call).recipe.note == "gemm.composition: gemm.library", "the outcome is remembered"
+        named = traced_op._build(call[0], (*call[1][:2], "cuda", ""))
+        assert named.rivals is None
+    finally:
+        use_trials(False)
+        trial.forget_trials()
 
 
 def test_operands_that_would_be_copied_have_no_plan(recorded: list[Any]) -> None:

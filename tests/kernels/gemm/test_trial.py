@@ -17,6 +17,7 @@ if missing_packages("torch", "triton"):
 import torch
 
 from constrint.choose import Decision, Evidence, Program, decide
+from constrint.choose.decision import Step
 from constrint.errors import CompileError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_call, trial
@@ -119,6 +120,13 @@ def test_the_library_is_tried_by_further_algorithms_where_they_are_worth_it(tabl
     forget_tables()
     rivals = trial.rivals_of(decided(4096, 1024, 4096))
     assert [program.name for program in rivals].count(LIBRARY) == 1
+
+
+def test_short_batches_are_tried_by_further_algorithms(tables: Path) -> None:
+    steps = (Step("product", LIBRARY, workload=product(64, 64, 64, batch=8).workload, seconds=3e-6),)
+    assert len(trial.variants_of(Program(LIBRARY, steps))) == trial.MORE_ALGORITHMS
+    alone = (replace(steps[0], workload=product(64, 64, 64).workload),)
+    assert not trial.variants_of(Program(LIBRARY, alone))
 
 
 def test_without_any_table_nothing_is_estimated(tables: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ if missing_packages("torch", "triton"):
 import torch
 
 from constrint.kernels.gemm import matmul, trial
+from constrint.kernels.gemm.op import RECORDED
 from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.launch.plan.trial import use_trials
 from tests.support.decisions import without_winners
@@ -88,3 +90,35 @@ def test_no_trial_where_the_same_result_is_asked_for_always() -> None:
         assert is_right(compiled(a, b), a, b)
         torch.cuda.synchronize()
     assert not trial._FASTEST
+
+
+def test_training_runs_one_kind_of_nodes_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    RECORDED.clear()
+    a, b = (t.requires_grad_() for t in operands(520, 328, 264))
+    upstream = torch.randn(520, 328, device="cuda").bfloat16()
+    of_a, of_b = upstream.double() @ b.detach().double().t(), a.detach().double().t() @ upstream.double()
+    for _ in range(8):
+        a.grad = b.grad = None
+        out = matmul(a, b)
+        assert is_right(out.detach(), a.detach(), b.detach())
+        out.backward(upstream)  # type: ignore[no-untyped-call]
+        gradients: Any = (a.grad, of_a), (b.grad, of_b)
+        for found, exact in gradients:
+            assert float((found.double() - exact).abs().max()) < 2.0**-6 * float(exact.abs().max())
+        torch.cuda.synchronize()
+    assert "measured here" in RECORDED.note(None, a, b, None, None)
+    assert RECORDED.state().entries == 1
+
+
+def test_an_own_epilogue_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    a, b = operands(40, 1272, 840)
+    r = torch.randn(40, 1272, device="cuda").bfloat16()
+    call: dict[str, Any] = {"epilogue": "tanh(acc / 30) + r", "operands": {"r": r}}
+    exact = torch.tanh(a.double() @ b.double() / 30) + r.double()
+    for _ in range(4):
+        out = matmul(a, b, **call)
+        torch.testing.assert_close(out.double(), exact, rtol=2.0**-6, atol=2.0**-6)
+        torch.cuda.synchronize()
+    assert "measured here" in matmul.why(a, b, **call).recorded  # type: ignore[attr-defined]

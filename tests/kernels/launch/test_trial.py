@@ -258,3 +258,26 @@ def test_trials_are_switched_off() -> None:
         assert not trial.trials_are_on()
     finally:
         use_trials(False)
+
+
+def test_a_trial_may_wait_and_time_more_than_the_call() -> None:
+    device, is_ready = FakeDevice([1.0], [1.0], [4.0], [3.0]), False
+    settled: list[Any] = []
+
+    def timed(run: Any) -> Any:
+        return device.run(2 + runs.index(run))
+
+    runs = [device.run(0), device.run(1)]
+    tried = CallTrial(runs, 2, lambda *given: settled.append(given), device, timed=timed, is_ready=lambda: is_ready)
+    for _ in range(3):
+        assert tried("a") == "result 0 of ('a',)"
+    assert device.runs == [3, 0, 0, 0], "nothing is timed yet"
+    is_ready = True
+    assert tried("a") == "result 0 of ('a',)"
+    assert device.runs[:2] == [4, 0], "results are those of calls"
+    assert min(device.runs[2:]) > 2
+    device.is_done = True
+    assert tried("b") == "result 1 of ('b',)"
+    ((tensors, seconds, place),) = settled
+    assert (tensors, place) == (("b",), 1)
+    assert seconds == pytest.approx([4.0, 3.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn import candidates
 from constrint.kernels.rnn import measured as known_layers
 from constrint.kernels.rnn.candidates import PLANNED_TIME, LayerDetail, ModuleCall, implementations_of
-from constrint.kernels.rnn.cudnn import spec
+from constrint.kernels.rnn.cudnn import launch, spec
 from constrint.kernels.rnn.cudnn.launch import _parts
 from constrint.kernels.rnn.cudnn.spec import CudnnLayer, algorithm_of, is_persistent, layer_s, left_out_error
 from constrint.kernels.rnn.spec import RnnSpec, predict_s, workload_of
@@ -291,3 +292,55 @@ def test_a_gpu_without_measurements_leaves_nothing_to_it() -> None:
 def test_a_buffer_is_made_of_weights_and_gaps() -> None:
     assert list(_parts([(0, 4), (6, 2), (4, 2)], 8)) == [(0, 4), (2, 2), (1, 2)]
     assert list(_parts([(2, 4)], 9)) == [(None, 2), (0, 4), (None, 3)]
+
+
+def moved(weights: list[Any], *options: Any) -> Any:
+    """Move weights into one buffer, as the operator does: at multiples of 32 elements, with a gap at the end."""
+    places, end = [], 0
+    for weight in weights:
+        places.append(end)
+        end += -(-weight.numel() // 32) * 32
+    buffer = torch.zeros(end + 32)
+    for weight, place in zip(weights, places, strict=True):
+        view = buffer[place : place + weight.numel()].view(weight.shape)
+        weight.set_(view.copy_(weight))
+    return buffer
+
+
+def test_parameters_lie_in_one_buffer_and_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", moved)
+    launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
+    call = launch.CudnnCall("gru", 24, 16, 1, False, True, False, False, False)
+    weights = [torch.nn.Parameter(torch.randn(shape)) for shape in ((48, 24), (48, 16), (48,), (48,))]
+    before = [weight.detach().clone() for weight in weights]
+    concatenated = launch._buffer(call, weights)
+    assert launch.lie_flat(call, weights)
+    assert all(torch.equal(one, other) for one, other in zip(weights, before, strict=True))
+    buffer = launch._buffer(call, weights)
+    assert torch.equal(buffer, concatenated)
+    assert buffer.data_ptr() == weights[0].data_ptr()
+    weights[3].data.add_(1.0)
+    assert torch.equal(buffer[-96:-48], weights[3]), "nothing is copied, so that no change is missed"
+    assert launch.lie_flat(call, weights), "they lie there already"
+    weights[1].data = before[1].clone()
+    apart = launch._buffer(call, weights)
+    assert torch.equal(apart, buffer)
+    assert apart.data_ptr() != weights[0].data_ptr()
+    # Those that share memory with others, or would begin at other multiples of bytes, stay where they are.
+    assert not launch.lie_flat(call, weights)
+    narrow = launch.CudnnCall("gru", 3, 5, 1, False, True, False, False, False)
+    odd = [torch.nn.Parameter(torch.randn(shape)) for shape in ((15, 3), (15, 5), (15,), (15,))]
+    monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", tight)
+    assert not launch.lie_flat(narrow, odd)
+    launch._layout.cache_clear()
+    launch._layout_of.cache_clear()
+
+
+def tight(weights: list[Any], *options: Any) -> Any:
+    """The same without space in between."""
+    buffer, end = torch.zeros(sum(weight.numel() for weight in weights)), 0
+    for weight in weights:
+        weight.set_(buffer[end : end + weight.numel()].view(weight.shape).copy_(weight))
+        end += weight.numel()
+    return buffer

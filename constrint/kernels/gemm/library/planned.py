@@ -38,6 +38,7 @@ from constrint.kernels.launch.plan.recipe import MatmulStep, ProductStep, Recipe
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.select.candidate import Config
+from constrint.select.spec import Launch
 
 #: Places of A, B, the bias and C among a call's tensors (a, b, bias, c).
 A, B, BIAS, SOURCE = 0, 1, 2, 3
@@ -122,13 +123,24 @@ def composed_plan(
     """
     planned_of(call, tensors, out.shape)  # operands are those of the call
     product, rest = split(call)
+    if rest is None:
+        raise NotPlannedError("the library applies the whole epilogue")
+    return followed_plan(product, pointwise_launch(call, rest), tensors, out, note, config)
+
+
+def followed_plan(
+    product: GemmCall, launch: Launch, tensors: tuple[Tensor | None, ...], out: Tensor, note: str, config: Config | None
+) -> RecordedCall:
+    """The plan of the library's product into the result, and of a launch that changes the result in place.
+
+    Arguments and errors are those of `composed_plan`; the first tensors are A and B.
+    """
     step = product_step(product, len(tensors), config)
-    if step is None or rest is None:
+    if step is None:
         raise NotPlannedError("no plan can call the library for this product")
     if not is_captured(out.device):
         run_once(product, step, config)
-    launches = [pointwise_launch(call, rest)]
-    recipe, direct, _ = recipe_of(launches, tensors, [out], NotedScratch(), note, may_spill=False)
+    recipe, direct, _ = recipe_of([launch], tensors, [out], NotedScratch(), note, may_spill=False)
     if not recipe.steps:
         raise NotPlannedError("there is no core to call the library")
     outputs = [*recipe.outputs, *workspace_of(step)]

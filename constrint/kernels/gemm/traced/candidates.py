@@ -111,6 +111,11 @@ def _composition(request: Request, traced: Traced) -> Program:
     return Program(name, (*steps, Step("pointwise", "gemm.traced", seconds=pass_s(gpu, traced))), note=note)
 
 
+def composed(composition: Program, product: Program) -> Program:
+    """The composition with another program of its product."""
+    return replace(composition, steps=(*product.steps, composition.step("pointwise")), band=product.band)
+
+
 def pass_s(gpu: GpuModel, traced: Traced) -> float:
     """Time of the pass: a launch that follows another one, and its bytes at the rate of copies."""
     p = traced.product

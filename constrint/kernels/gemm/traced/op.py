@@ -1,7 +1,7 @@
 """`matmul` with a user's epilogue: epilogue(a @ b, operands) by the program that `constrint.choose.decide` chooses.
 
-Later calls of a signature run a plan: one look at what the function reads (`reads.py`), one look-up, and the launch of
-the fused kernel, or a product by its own plan and the pass. Calls that are traced, and those that need gradients, run
+Later calls of a signature run a plan (`planned.py`): one look at what the function reads (`reads.py`), one look-up, and
+the launch of the fused kernel, or of a product and the pass. Calls that are traced, and those that need gradients, run
 the operator `constrint::traced_gemm`, which has a fake implementation and gradients: the product is computed again, and
 the epilogue's derivative is plain PyTorch. CPU tensors run the reference. Needs torch.
 """
@@ -9,6 +9,7 @@ the epilogue's derivative is plain PyTorch. CPU tensors run the reference. Needs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.checks import check_shapes, check_types, common_batch, stack
-from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
+from constrint.kernels.gemm.first_call import has_nvrtc, machine_of, refusals
 from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemm.launch import runtime_precision
 from constrint.kernels.gemm.library.launch import refusal_of_call
@@ -32,6 +33,7 @@ from constrint.kernels.gemm.traced.candidates import COMPOSITION, FUSED, NAMES, 
 from constrint.kernels.gemm.traced.expression import Expression, Tape
 from constrint.kernels.gemm.traced.launch import TracedCall, fused_launch, lies_of, pass_launch, readable
 from constrint.kernels.gemm.traced.parse import parsed
+from constrint.kernels.gemm.traced.planned import TracedPlans
 from constrint.kernels.gemm.traced.reference import evaluated, gradients
 from constrint.kernels.gemm.traced.text import COLUMN, FULL
 from constrint.kernels.gemm.traced.trace import TracedEpilogue, traced
@@ -150,7 +152,11 @@ def why(
     if reason:
         raise UsageError(f"matmul.why: {reason}; plain PyTorch computes it, and nothing is chosen.")
     options = Expression.of_text(asked.text), asked.kind, kernel, config_text(config)
-    return decide(request_for(first, asked.b, asked.laid, *options, model))
+    decision = decide(request_for(first, asked.b, asked.laid, *options, model))
+    if gpu is not None:
+        return decision
+    recorded = _PLANS.note((asked.text, out_dtype, kernel, config_text(config)), a, b, *asked.operands)
+    return replace(decision, recorded=recorded)
 
 
 # Check.
@@ -369,29 +375,24 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     is_named = kernel.endswith(FUSED)
     if reason and not is_named:
         raise NotPlannedError(reason)
-    copied = reason or (_copied(first, asked.b, asked.laid) if asked.b.dim() == 2 else "")
+    copied = reason or _copied((first, asked.b) if asked.b.dim() == 2 else (), asked.laid)
     if copied and is_named:
         raise UnsupportedError(f"gemm.cuda does not compute this product: {copied}.")
     decision = decide(request_for(first, asked.b, asked.laid, expression, asked.kind, kernel, config))
-    if decision.program.name != f"gemm.{FUSED}" or decision.gpu is None or copied:
+    if decision.gpu is None or copied or not has_nvrtc():
         return _composition(asked)
-    scratch = NotedScratch()
     out = torch.empty(asked.shape, dtype=asked.kind, device=asked.a.device)
-    flat = out.view(-1, asked.shape[-1])
-    call = TracedCall(
-        first, asked.b, flat, expression, dict(zip(expression.operands, asked.laid, strict=True)), scratch
-    )
+    named = dict(zip(expression.operands, asked.laid, strict=True))
     try:
-        launch = fused_launch(decision.gpu, call, decision.config)
-        return recipe_of([launch], tensors, [out], scratch, f"{decision.program.name} {dict(decision.config)}")
-    except ConstrintError as error:
+        return TracedPlans(decision.gpu, decision, tensors, first, out, expression, named).recorded()
+    except (ConstrintError, *refusals()):  # type: ignore[misc]
         if is_named:
             raise
-        raise NotPlannedError(str(error)) from error
+        return _composition(asked)
 
 
 def _composition(asked: Asked) -> RecordedCall:
-    """The plan of a product and a pass, each of which has a plan of its own.
+    """The plan of a product and a pass, each of which has a plan of its own: for products that are no plan's part.
 
     Raises:
         NotPlannedError: Where the pass has none.
@@ -424,9 +425,9 @@ def _function_of(stated: Mapping[str, Any]) -> Callable[..., Tensor | None]:
     return composed
 
 
-def _copied(a: Tensor, b: Tensor, operands: Sequence[Tensor | None]) -> str:
-    """Why the operands would have to be copied for the fused kernel; empty if not."""
-    if any(with_aligned_stride(t[None]).data_ptr() != t.data_ptr() for t in (a, b)):
+def _copied(matrices: Sequence[Tensor], operands: Sequence[Tensor | None]) -> str:
+    """Why operands would have to be copied for the fused kernel, or the pass; empty if not."""
+    if any(with_aligned_stride(t[None]).data_ptr() != t.data_ptr() for t in matrices):
         return "an operand would be copied"
     if any(t is not None and readable(t) is not t for t in operands):
         return "an operand of the epilogue would be copied"

@@ -60,7 +60,10 @@ class PlanTable:
         build: Records the recipe of a call; raises NotPlannedError where the call cannot be planned.
         precision: Returns torch's precision settings that products of 32-bit floats depend on; None for an operation
             that depends on none.
-        function_of: Returns the function of a recipe that has a function instead of launches.
+        function_of: Returns the function of a recipe that has a function instead of launches; with a true attribute
+            `is_open` it is torch's own, which runs whatever listens.
+        front: Table of the same calls without gradients: where autograd records a call of it, a function of this table
+            runs it, and else it is `WANTS_GRAD`.
     """
 
     def __init__(
@@ -69,13 +72,17 @@ class PlanTable:
         build: Build,
         precision: Callable[[], Hashable] | None,
         function_of: FunctionOf | None = None,
+        front: PlanTable | None = None,
     ) -> None:
         self.name = name
+        self.front = front
         self.build = build
         self.precision = precision
         self.function_of = function_of
         self._table: Any = None
         self._plain: PlainTable | None = None
+        #: Trials that have begun to wait, or run.
+        self.num_trials = 0
         #: Runs a call whose signature has a plan and returns its results; else `NO_PLAN`, `WANTS_GRAD` or `IS_NEW`.
         #: Takes `is_inner`, whether the caller has already checked for gradients and listeners; `extra`, everything
         #: beside its tensors that the call depends on; and the call's tensors, the first one there is before factors:
@@ -123,6 +130,13 @@ class PlanTable:
             result = self.call(True, extra, *tensors)
         return NO_PLAN if result is IS_NEW else result
 
+    def insert(self, extra: Hashable, function: Callable[..., Any] | None, *tensors: Tensor | float | None) -> None:
+        """Let a function run calls of a new signature, in this process; None: such calls have no plan."""
+        if self._plain is None:
+            self._insert(extra, tensors, None, function)
+        else:
+            self._plain.insert(extra, tensors, PlanEntry([], (), 0, 0, torch.cuda.current_device(), function))
+
     def note(self, extra: Hashable, *tensors: Tensor | float | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""
         made = self._stored(self._key(extra, tensors), extra, tensors)
@@ -130,6 +144,7 @@ class PlanTable:
 
     def clear(self) -> None:
         """Forget every plan; recipes on disk stay."""
+        self.num_trials = 0
         if self._plain is not None:
             self._plain.clear()
         elif self._table is not None and compiled is not None:
@@ -150,6 +165,8 @@ class PlanTable:
         if compiled is not None and driver() is not None and reads_tensors():
             facts = fast_allocator(), COUNTERS.address, listeners(), self.precision, torch.is_grad_enabled
             self._table = compiled.table(CAPACITY, *facts)
+            if self.front is not None and self.front._table is not None and hasattr(compiled, "table_record"):
+                compiled.table_record(self.front._table, self._table)
         else:
             self._plain = PlainTable(CAPACITY, listeners(), self.precision)
         return True
@@ -177,7 +194,8 @@ class PlanTable:
         if recipe is not None and plan is not None and recipe.function is None:
             outputs, results, counters = outputs_of(recipe), recipe.num_results, recipe.num_counters
         assert compiled is not None
-        compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+        is_open = (True,) if getattr(plan, "is_open", False) else ()
+        compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters, *is_open)
 
     def _try(self, key: bytes, extra: Hashable, tensors: tuple[Any, ...], made: RecordedCall, plan: Any) -> bool:
         """Insert a trial of a recorded call beside its rivals, each under a key of its own; False without a rival.
@@ -199,6 +217,7 @@ class PlanTable:
 
         def settle(of_call: tuple[Any, ...], seconds: Sequence[float], best: int) -> None:
             assert compiled is not None
+            self.num_trials = max(0, self.num_trials - 1)
             for under in (*keys, extra):
                 compiled.table_drop(self._table, under, of_call)
             labels = [rivals.labels[place] for place in places]
@@ -211,8 +230,12 @@ class PlanTable:
         runs = [partial(self.call, True, under) for under in keys]
         standards = [at for at, place in enumerate(places) if place in rivals.standards]
         rounds = rounds_of([rivals.seconds[place] for place in places])
-        trial = CallTrial(runs, rounds, settle, standards=standards)
+        preferred = places.index(rivals.preferred) if rivals.preferred in places else 0
+        trial = CallTrial(
+            runs, rounds, settle, None, standards, rivals.timed, rivals.is_ready, preferred, rivals.least_gain
+        )
         self._insert(extra, tensors, None, trial)
+        self.num_trials += 1
         return True
 
     def _plan(self, recipe: Recipe, num_tensors: int) -> Any:
@@ -286,6 +309,11 @@ def clear_plans() -> None:
     """Forget the plans of all operations: the next calls choose again."""
     for table in _TABLES:
         table.clear()
+
+
+def running_trials(*tables: PlanTable) -> int:
+    """Trials of these tables that are not over."""
+    return sum(table.num_trials for table in tables)
 
 
 def plan_states() -> dict[str, TableState]:

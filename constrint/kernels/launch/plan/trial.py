@@ -76,6 +76,9 @@ class Rivals(NamedTuple):
         seconds: Predicted times of all candidates.
         settled: Takes the measured seconds of all candidates, and the place of the one that runs from then on.
         standards: Places of candidates that are what would run without this package: nothing slower than these runs.
+        timed: Makes of a candidate's function the one that is timed, which may do more; None: the call itself.
+        is_ready: Whether the trial may begin, asked at each call; None: at the first one.
+        preferred: Place of the candidate that runs unless another one is faster by `least_gain`, a share.
     """
 
     recipes: Sequence[Any]
@@ -83,6 +86,10 @@ class Rivals(NamedTuple):
     seconds: Sequence[float]
     settled: Callable[[Sequence[float], int], None]
     standards: Sequence[int] = ()
+    timed: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    is_ready: Callable[[], bool] | None = None
+    preferred: int = 0
+    least_gain: float = LEAST_GAIN
 
 
 class Event(Protocol):
@@ -166,6 +173,7 @@ class CallTrial:
             the trial's place in the table.
         device: The device.
         standards: Places of the candidates that would run without this package.
+        timed, is_ready, preferred, least_gain: See `Rivals`.
     """
 
     def __init__(
@@ -175,22 +183,30 @@ class CallTrial:
         settle: Callable[[tuple[Any, ...], Sequence[float], int], None],
         device: TimedDevice | None = None,
         standards: Sequence[int] = (),
+        timed: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+        is_ready: Callable[[], bool] | None = None,
+        preferred: int = 0,
+        least_gain: float = LEAST_GAIN,
     ) -> None:
         self._runs = list(runs)
+        self._timed_runs = self._runs if timed is None else [timed(run) for run in runs]
+        self._is_ready = is_ready
+        self._preference = preferred, least_gain
         self._rounds = rounds
         self._settle = settle
         self._standards = tuple(standards)
         self._make_device: Callable[[], TimedDevice] = CurrentDevice if device is None else lambda: device
         self._device: TimedDevice = self._make_device()
         self._events: list[list[tuple[Event, Event]]] | None = None  # of a round: all warm, then all cold
-        self._host_s = [math.inf] * len(self._runs)  # least time that a call took the host
+        self._host_s: list[list[float]] = [[] for _ in self._runs]  # times that calls took the host
         self._is_over = False
 
     def __call__(self, *tensors: Any) -> Any:
         """Run the call; begin the trial, or end it where its events are complete."""
         if not self._is_over and not self._device.is_captured():
             if self._events is None:
-                self._begin(tensors)
+                if self._is_ready is None or self._is_ready():
+                    self._begin(tensors)
             elif self._events and self._events[-1][-1][1].query():
                 return self._end(tensors)
         return self._run(0, tensors)
@@ -200,7 +216,7 @@ class CallTrial:
         # Whatever fails here, the call itself runs: memory for one more result may be missing, a library may refuse.
         with suppress(RuntimeError):
             for place in range(len(self._runs)):
-                if self._run(place, tensors) is None:
+                if self._run(place, tensors, is_timed=True) is None:
                     break  # a plan does not run in this context
             else:
                 self._time(tensors)
@@ -229,8 +245,8 @@ class CallTrial:
         start, end = self._device.event(), self._device.event()
         start.record()
         before = self._device.host_s()
-        self._run(place, tensors)
-        self._host_s[place] = min(self._host_s[place], self._device.host_s() - before)
+        self._run(place, tensors, is_timed=True)
+        self._host_s[place].append(self._device.host_s() - before)
         end.record()
         return start, end
 
@@ -241,14 +257,15 @@ class CallTrial:
             1e-3 * lower_quartile([start.elapsed_time(end) for start, end in (of_round[at] for of_round in events)])
             for at in range(2 * number)
         ]
-        warm, cold = [max(pair) for pair in zip(times[:number], self._host_s, strict=True)], times[number:]
-        place = best_of(warm, cold, self._standards)
+        host = map(lower_quartile, self._host_s)
+        warm, cold = [max(pair) for pair in zip(times[:number], host, strict=True)], times[number:]
+        place = best_of(warm, cold, self._standards, *self._preference)
         result = self._run(place, tensors)
         self._settle(tensors, mean_of(warm, cold), place)
         return result
 
-    def _run(self, place: int, tensors: tuple[Any, ...]) -> Any:
-        result = self._runs[place](*tensors)
+    def _run(self, place: int, tensors: tuple[Any, ...], *, is_timed: bool = False) -> Any:
+        result = (self._timed_runs if is_timed else self._runs)[place](*tensors)
         return None if result is False else result  # dropped from the table: the call has no plan
 
 
@@ -262,11 +279,14 @@ def mean_of(warm: Sequence[float], cold: Sequence[float]) -> list[float]:
     return [math.sqrt(one * other) for one, other in zip(warm, cold, strict=True)]
 
 
-def best_of(warm: Sequence[float], cold: Sequence[float], standards: Sequence[int] = ()) -> int:
+def best_of(
+    warm: Sequence[float], cold: Sequence[float], standards: Sequence[int] = (), preferred: int = 0,
+    least_gain: float = LEAST_GAIN,
+) -> int:  # fmt: skip
     """The place of the least mean of both times, among those that are not slower than the standards in either.
 
     Of the standards' times the least ones count. Where nothing is as fast as these in both, the candidate runs that
-    is slower by the least share. The first candidate runs where no other is faster by `LEAST_GAIN`.
+    is slower by the least share. The preferred candidate runs where no other is faster by the least gain.
     """
     means = mean_of(warm, cold)
     able = list(range(len(means)))
@@ -277,4 +297,4 @@ def best_of(warm: Sequence[float], cold: Sequence[float], standards: Sequence[in
         if not able:
             return slowness.index(min(slowness))
     best = min(able, key=means.__getitem__)
-    return 0 if 0 in able and means[best] > (1 - LEAST_GAIN) * means[0] else best
+    return preferred if preferred in able and means[best] > (1 - least_gain) * means[preferred] else best

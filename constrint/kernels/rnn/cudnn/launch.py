@@ -1,7 +1,8 @@
 """Calls of cuDNN's layers by the operator that `torch.nn` calls, with weights anywhere in memory.
 
-cuDNN reads all weights from one buffer. `torch.nn` keeps its parameters in such a buffer; here the parameters stay what
-they are, and the buffer is filled at every call by one concatenation. cuDNN states the place of each weight once.
+cuDNN reads all weights from one buffer. Parameters that lie in such a buffer, as those of `torch.nn` do and as
+`lie_flat` lays them, are read where they are; others are concatenated at every call. cuDNN states the place of each
+weight once.
 
 fp32 operands are multiplied in tf32 where `torch.backends.cuda.matmul.allow_tf32` says so, as in every other back-end,
 and not where torch's own switch for cuDNN does.
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from constrint.kernels.launch.plan.nodes import apply_of
 
 #: torch's numbers of cuDNN's cells.
 MODES = {"elman_relu": 0, "elman": 1, "lstm": 2, "gru": 3}
@@ -69,10 +71,13 @@ def run_layers(
         h: (layers * directions, B, H), contiguous.
         c: The same of an LSTM's c.
     """
-    if call.is_exact and torch._C._get_cudnn_allow_tf32():
+    if not call.is_exact or not torch._C._get_cudnn_allow_tf32():
+        output, last_h, last_c, *_ = _forward(call, x, weights, h, c)
+    elif call.trains:
         output, last_h, last_c = _apply_exact(call, x, h, c, *weights)
     else:
-        output, last_h, last_c, *_ = _forward(call, x, weights, h, c)
+        with _WITHOUT_TF32:
+            output, last_h, last_c, *_ = _forward(call, x, weights, h, c)
     return output, last_h, last_c if call.cell == "lstm" else None
 
 
@@ -83,6 +88,7 @@ def _forward(
     return torch._cudnn_rnn(x, list(weights), call.weights_per_layer, buffer, h, c, *_options(call))
 
 
+@lru_cache(maxsize=256)
 def _options(call: CudnnCall) -> tuple[Any, ...]:
     """The operator's arguments from the mode on: no projection of h, and no dropout."""
     return (
@@ -92,23 +98,80 @@ def _options(call: CudnnCall) -> tuple[Any, ...]:
 
 
 def _buffer(call: CudnnCall, weights: Sequence[Tensor]) -> Tensor:
-    """All weights in cuDNN's order and places, with zeros in between."""
+    """All weights in cuDNN's order and places, with zeros in between: where they lie, or concatenated."""
+    first = weights[0]
+    layout = _layout_of(call, first.dtype, first.device)
+    if _are_flat(weights, layout):
+        start = first.storage_offset() - layout.spans[0][0]
+        return first.detach().as_strided((layout.length,), (1,), start)
     with torch.no_grad():
-        first = weights[0]
         parts = []
-        for place, gap in _layout(
-            call._replace(trains=False, is_exact=False, batch_sizes=()), first.dtype, first.device
-        ):
+        for place, gap in layout.parts:
             parts.append(first.new_zeros(gap) if place is None else weights[place].detach().reshape(-1))
         return torch.cat(parts)
 
 
-@lru_cache(maxsize=256)
-def _layout(call: CudnnCall, dtype: torch.dtype, device: torch.device) -> tuple[tuple[int | None, int], ...]:
-    """The buffer's parts in order: the place of a weight, or None and the length of a gap.
+def _are_flat(weights: Sequence[Tensor], layout: BufferLayout) -> bool:
+    """Whether weights lie in one buffer at cuDNN's places."""
+    first = weights[0]
+    start = first.data_ptr() - layout.spans[0][0] * first.itemsize
+    for weight, (offset, _) in zip(weights, layout.spans, strict=True):
+        if weight.data_ptr() != start + offset * first.itemsize or not weight.is_contiguous():
+            return False
+    # Two allocations may be neighbours by accident: the buffer is one.
+    memory = first.untyped_storage()
+    return memory.data_ptr() <= start and start + layout.length * first.itemsize <= memory.data_ptr() + memory.nbytes()
 
-    torch moves the weights into a buffer of its own; their place in it is read afterwards.
+
+def lie_flat(call: CudnnCall, weights: Sequence[Tensor]) -> bool:
+    """Move parameters into one buffer of cuDNN's; whether they lie in one afterwards.
+
+    They stay where they are if a matrix would begin at another multiple than `MATRIX_STEP_BYTES`, which kernels of
+    ours would have to load in smaller pieces, if one does not own its memory, or if two share it.
     """
+    first = weights[0]
+    layout = _layout_of(call, first.dtype, first.device)
+    if _are_flat(weights, layout):
+        return True
+    for weight, (offset, size) in zip(weights, layout.spans, strict=True):
+        step = MATRIX_STEP_BYTES if weight.dim() > 1 else BIAS_STEP_BYTES
+        is_alone = weight.numel() == size and weight.untyped_storage().nbytes() == size * weight.itemsize
+        if offset * weight.itemsize % step or not is_alone or not weight.is_contiguous():
+            return False
+    if len({weight.data_ptr() for weight in weights}) < len(weights):
+        return False
+    with torch.no_grad():
+        _flattened(call, list(weights))
+    return True
+
+
+#: Multiples of bytes at which matrices and biases have to begin: allocations of their own begin at such places, too.
+MATRIX_STEP_BYTES, BIAS_STEP_BYTES = 128, 16
+
+
+class BufferLayout(NamedTuple):
+    """The layout of cuDNN's buffer.
+
+    Args:
+        spans: Offset and number of elements of each weight.
+        parts: The parts in order: the place of a weight, or None and the length of a gap.
+        length: Elements.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    parts: tuple[tuple[int | None, int], ...]
+    length: int
+
+
+@lru_cache(maxsize=256)
+def _layout_of(call: CudnnCall, dtype: torch.dtype, device: torch.device) -> BufferLayout:
+    """The layout of a call's buffer, which depends on neither its purpose nor its input."""
+    return _layout(call._replace(trains=False, is_exact=False, batch_sizes=()), dtype, device)
+
+
+@lru_cache(maxsize=256)
+def _layout(call: CudnnCall, dtype: torch.dtype, device: torch.device) -> BufferLayout:
+    """The buffer's layout: torch moves weights into a buffer of its own; their place in it is read afterwards."""
     directions, gates = 2 if call.bidirectional else 1, {"lstm": 4, "gru": 3}.get(call.cell, 1)
     shapes: list[tuple[int, ...]] = []
     for layer in range(call.num_layers):
@@ -117,18 +180,15 @@ def _layout(call: CudnnCall, dtype: torch.dtype, device: torch.device) -> tuple[
         shapes += [(rows, inputs), (rows, call.dim), *([(rows,)] * (call.weights_per_layer - 2))] * directions
     with torch.no_grad():
         dummies = [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
-        buffer = torch._cudnn_rnn_flatten_weight(
-            dummies,
-            call.weights_per_layer,
-            call.input_size,
-            MODES[call.cell],
-            call.dim,
-            0,
-            call.num_layers,
-            call.batch_first,
-            call.bidirectional,
-        )
-    return tuple(_parts([(int(d.storage_offset()), d.numel()) for d in dummies], buffer.numel()))
+        length = _flattened(call, dummies).numel()
+    spans = tuple((int(dummy.storage_offset()), dummy.numel()) for dummy in dummies)
+    return BufferLayout(spans, tuple(_parts(spans, length)), length)
+
+
+def _flattened(call: CudnnCall, weights: list[Tensor]) -> Tensor:
+    """The buffer into which torch has moved weights."""
+    options = call.weights_per_layer, call.input_size, MODES[call.cell], call.dim, 0, call.num_layers
+    return torch._cudnn_rnn_flatten_weight(weights, *options, call.batch_first, call.bidirectional)
 
 
 def _parts(spans: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[int | None, int]]:
@@ -144,25 +204,27 @@ def _parts(spans: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[int 
         yield None, length - end
 
 
-_TF32_LOCK = threading.Lock()
-_num_exact = 0
-
-
-@contextmanager
-def _without_tf32() -> Iterator[None]:
+class _WithoutTf32:
     """Let cuDNN multiply fp32 operands as they are. The switch is the process's: the last one to leave resets it."""
-    global _num_exact
-    with _TF32_LOCK:
-        if not _num_exact:
-            torch._C._set_cudnn_allow_tf32(False)
-        _num_exact += 1
-    try:
-        yield
-    finally:
-        with _TF32_LOCK:
-            _num_exact -= 1
-            if not _num_exact:
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                torch._C._set_cudnn_allow_tf32(False)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
                 torch._C._set_cudnn_allow_tf32(True)
+
+
+_WITHOUT_TF32 = _WithoutTf32()
 
 
 class _Exact(torch.autograd.Function):
@@ -172,7 +234,7 @@ class _Exact(torch.autograd.Function):
     def forward(
         ctx: Any, call: CudnnCall, x: Tensor, h: Tensor, c: Tensor | None, *weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        with _without_tf32():
+        with _WITHOUT_TF32:
             output, last_h, last_c, reserve, buffer = _forward(call, x, weights, h, c)
         ctx.call = call
         ctx.save_for_backward(x, h, c, output, reserve, buffer, *weights)
@@ -188,13 +250,16 @@ class _Exact(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         of_output, of_h, of_c = grads
         mask = [needs[0], needs[1], c is not None and needs[2], any(needs[3:])]
-        with _without_tf32():
+        with _WITHOUT_TF32:
             # cuDNN writes to the reserve; a graph that is kept needs it again.
+            reserve = reserve.clone() if _is_kept() else reserve
             d_x, d_h, d_c, d_weights = _backward_operator(
                 *(x, weights, call.weights_per_layer, buffer, h, c, output),
-                *(of_output, of_h, of_c if c is not None else None, *_options(call), reserve.clone(), mask),
+                *(of_output, of_h, of_c if c is not None else None, *_options(call), reserve, mask),
             )
         return None, d_x, d_h, d_c if c is not None else None, *(d_weights if mask[3] else [None] * len(weights))
 
 
-_apply_exact: Any = _Exact.apply
+#: Whether the graph of the backward pass that runs is kept; older versions of torch do not say.
+_is_kept: Any = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+_apply_exact = apply_of(_Exact)
