@@ -30,12 +30,13 @@ class CpSatBackend(Backend):
 
     Args:
         work: Most work of a search for one solution, in CP-SAT's deterministic seconds; None for no limit.
+        built: Set once a model is built.
     """
 
     name = "cpsat"
 
-    def __init__(self, work: float | None = None) -> None:
-        self._work = work
+    def __init__(self, work: float | None = None, built: threading.Event | None = None) -> None:
+        self._work, self._built = work, built
 
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
         """Lists every solution."""
@@ -61,6 +62,8 @@ class CpSatBackend(Backend):
             built.optimise(objective.expr, objective.maximise)
         for name, value in (hint or {}).items():
             built.model.add_hint(built.variables[name], value)
+        if self._built is not None:
+            self._built.set()
         improving: list[dict[str, int]] = []
         bounds: list[int] = []
         try:
