@@ -100,7 +100,7 @@ def check_name(name: object, what: str) -> str:
         raise UsageError(f"{what} must be text of at least one character, got {name!r}.")
     if len(name) > MAX_NAME:
         raise UsageError(f"{what} has {len(name):,} characters; at most {MAX_NAME:,} are allowed.")
-    if any("\ud800" <= ch <= "\udfff" for ch in name):
+    if not name.isascii() and any("\ud800" <= ch <= "\udfff" for ch in name):
         raise UsageError(f"{what} {name!r} holds half of a surrogate pair, which is no character.")
     return name
 

@@ -122,6 +122,10 @@ class Limits:
             raise UsageError(f"progress must be a function, got {self.progress!r}.")
 
 
+#: No limits but the defaults.
+UNLIMITED: Final = Limits()
+
+
 def is_cancelled(limits: Limits) -> bool:
     """Whether the caller ends the search."""
     cancel = limits.cancel

@@ -19,7 +19,7 @@ from constrint.model.expr import add
 from constrint.model.operations import as_int
 from constrint.model.problem import Objective
 from constrint.solve.backends.backend import get_backend, solution_of
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.enumeration import enumerate_space
 from constrint.solve.explain.conflict import conflict_of_infeasible
 from constrint.solve.incumbents import Incumbents
@@ -60,7 +60,7 @@ def solve(
     """
     result, budget, solver = _search(problem, 1, limits, backend, hint, on_better)
     # The caller's cancellation belongs to this search, not to later explanations.
-    later = replace(limits or Limits(), cancel=None, progress=None)
+    later = replace(limits or UNLIMITED, cancel=None, progress=None)
     answer = _with_values(problem, solution_of(problem, result, budget, solver))
     return replace(answer, explain=partial(conflict_of_infeasible, later))
 

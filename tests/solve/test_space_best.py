@@ -16,7 +16,8 @@ from constrint.solve.space import best
 from constrint.solve.space.tree import Tree
 
 linked_tables = pytest.mark.skipif(
-    compiled is None, reason="the compiled core is not built: numpy lists a component as one table, which is too long here"
+    compiled is None,
+    reason="the compiled core is not built: numpy lists a component as one table, which is too long here",
 )
 
 

@@ -358,7 +358,9 @@ class ModelBuilder:
             rows.append(tuple(row[n] for n in names))
         columns = [self._place(n) if is_wide else self.variables[n] for n, is_wide in zip(names, wide, strict=True)]
         if any(wide):
-            places = [{v: i for i, v in enumerate(self.domains[n])} if w else {} for n, w in zip(names, wide, strict=True)]
+            places = [
+                {v: i for i, v in enumerate(self.domains[n])} if w else {} for n, w in zip(names, wide, strict=True)
+            ]
             rows = [tuple(at.get(v, v) for at, v in zip(places, row, strict=True)) for row in rows]
         self.model.add_allowed_assignments(columns, rows)
         return True

@@ -369,7 +369,9 @@ class _Beside:
             from constrint.solve.backends.cpsat import CpSatBackend
 
             own = Budget(budget.rest(cancel=self._over, progress=None))
-            self._results.append(replace(CpSatBackend(built=self._built).find(problem, own, number, hint), solver="cpsat"))
+            self._results.append(
+                replace(CpSatBackend(built=self._built).find(problem, own, number, hint), solver="cpsat")
+            )
         except UnsupportedError:
             pass  # The native engine goes on alone.
         except Exception as error:  # noqa: BLE001 - raised again by the thread that waits

@@ -15,7 +15,7 @@ from constrint.core import compiled as core
 from constrint.errors import LimitReachedError, UndefinedValueError
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
-from constrint.solve.budget import BETWEEN_LOOKS, LARGE_BYTES, Budget, Limits
+from constrint.solve.budget import BETWEEN_LOOKS, LARGE_BYTES, UNLIMITED, Budget, Limits
 from constrint.solve.engine.factored import numpy_factors
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.incumbents import Incumbents
@@ -51,7 +51,7 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     factors: Factors | None = enumerate_factors(problem, budget) if use_core else None
     if factors is None:
         budget.check_work()
@@ -99,8 +99,10 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
     budget.check_work()
     few = limits.max_bytes is None and _most_bytes(problem) < LARGE_BYTES
     max_bytes = 1 << 62 if few else max(1, _word(budget.bytes_left()))
-    with budget.watching():
+    try:
         answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
+    except MemoryError:
+        raise LimitReachedError("there is not enough memory for this search; narrow the problem.") from None
     if answer is None:
         return None
     if answer[0] == "limit":

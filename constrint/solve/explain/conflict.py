@@ -15,7 +15,7 @@ from constrint.model.encode import Coding
 from constrint.model.problem import named_constants
 from constrint.model.text.render import number_text, unit_of
 from constrint.solve.backends.native import AutoBackend, NativeBackend
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.explain.reduction import Questions, Reduction, Rules, widened
 
 _SHOWN_VALUES = 12
@@ -272,7 +272,7 @@ def relaxations(
         LimitReachedError: When it could not be decided whether it has one.
         CancelledError: When the caller's own signal came.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     in_conflict = conflict or minimal_conflict(problem, limits)
     questions = Questions(budget.rest())
     ways: list[Relaxation] = []

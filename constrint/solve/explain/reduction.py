@@ -9,7 +9,7 @@ from typing import Final
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Constraint, Domain, Expr, Problem
 from constrint.solve.backends.native import NativeBackend
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.explain.assumed import WORK, Assumed, Member, assumed_or_none, has_cpsat
 from constrint.solve.explain.narrowing import Core, Differences, Narrowing
 from constrint.solve.solution import Solution
@@ -353,7 +353,7 @@ class Questions:
     """
 
     def __init__(self, limits: Limits | None) -> None:
-        self.budget = Budget(limits or Limits())
+        self.budget = Budget(limits or UNLIMITED)
         self.undecided = 0
         self._not_assumed = 0
 

@@ -17,7 +17,7 @@ from constrint.model.domain import literal, plain
 from constrint.model.encode import Coding
 from constrint.model.operations import as_int
 from constrint.model.text.render import code_text, number_text, unit_of
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import UNLIMITED, Budget, Limits
 from constrint.solve.enumeration import count
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import axis_from_domain
@@ -115,7 +115,7 @@ def why_not(problem: Problem, config: Mapping[str, Any], limits: Limits | None =
         UsageError: When a variable has no value, or there is no variable of a name.
         CancelledError: When the caller's own signal came.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     values = _checked(problem, config)
     coding = Coding.of(problem)
     if coding is not None:
@@ -355,7 +355,7 @@ def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePru
 
 
 def _measured(problem: Problem, limits: Limits | None, *, estimated: bool) -> list[RulePruning]:
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     product = math.prod(d.size for d in problem.variables.values())
     total = _counted(problem, budget)
     return [
