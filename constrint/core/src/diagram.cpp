@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runs.hpp"
+
 namespace constrint {
 
 namespace {
@@ -103,12 +105,9 @@ void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t i
     const Axis& axis = axes[layer.variable];
     const std::vector<int64_t>& ends = paths[level + 1];
     char* out = columns[layer.variable];
-    switch (value_bytes(axis)) {
-      case 1: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int8_t*>(out)); break;
-      case 2: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int16_t*>(out)); break;
-      case 4: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int32_t*>(out)); break;
-      default: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int64_t*>(out));
-    }
+    with_type(value_bytes(axis), [&](auto type) {
+      list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<decltype(type)*>(out));
+    });
   }
 }
 
