@@ -154,31 +154,6 @@ def _run(
     return status
 
 
-def run_counted(model: Any, solver: Any, budget: Budget, work: float) -> str:
-    """Solve a model of CP-SAT with work that is counted, and return the name of its status.
-
-    Args:
-        model: The model.
-        solver: The solver, which has the answer afterwards.
-        budget: Limits of time and signals.
-        work: Most work, in CP-SAT's deterministic seconds: it is the same on any machine, however busy that is.
-
-    Raises:
-        LimitReachedError, CancelledError: When the time is over, or the caller's signal came.
-    """
-    solver.parameters.num_workers = 1
-    solver.parameters.max_deterministic_time = work
-    solver.parameters.catch_sigint_signal = False
-    left = budget.seconds_left()
-    if left is not None:
-        solver.parameters.max_time_in_seconds = left
-    stopped: list[ConstrintError] = []
-    status = str(solver.status_name(_solved(budget, solver, lambda: solver.solve(model), stopped)))
-    if stopped:
-        raise stopped[0]
-    return status
-
-
 def _solved(budget: Budget, solver: Any, solve: Callable[[], Any], stopped: list[ConstrintError]) -> Any:
     """Run the solver in a thread of its own and return its answer; this thread handles signals and cancellation."""
     answers: list[Any] = []

@@ -183,7 +183,7 @@ def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> C
 def _check_infeasible(problem: Problem, questions: Questions) -> None:
     budget = questions.budget
     # A problem that no single rule contradicts may be hard for the native engine, and easy for CP-SAT beside it.
-    backend = AutoBackend() if questions.may_assume() else NativeBackend()
+    backend = AutoBackend() if questions.may_ask_cpsat() else NativeBackend()
     answer = backend.solve(problem.without_objective(), budget.rest())
     if answer.status is Status.FEASIBLE:
         coding = Coding.of(problem)
