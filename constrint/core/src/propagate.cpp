@@ -101,10 +101,15 @@ void Propagation::add(int check, const Prepared& prepared) {
     rule.kind = n.op == Op::kEq ? Kind::kEqual : n.op == Op::kNe ? Kind::kDifferent : Kind::kAtMost;
     if (n.op == Op::kLt) rule.sum.number -= 1;
     rule.variables = rule.sum.variables;
+    if (rule.kind == Kind::kAtMost || rule.kind == Kind::kEqual) at_most_.push_back(rule.sum);
     if (rule.kind == Kind::kEqual) {
       int64_t divisor = 0;
       for (int64_t c : rule.sum.coefficients) divisor = std::gcd(divisor, c);
       feasible_ &= rule.sum.number % divisor == 0;
+      at_most_.push_back(rule.sum);
+      LinearSum& turned = at_most_.back();
+      turned.number = -turned.number;
+      for (int64_t& c : turned.coefficients) c = -c;
     }
   } else {
     rule.kind = Kind::kGeneral;

@@ -32,6 +32,8 @@ class Propagation {
   void wake_all();
   // How often the rules of a variable failed, a measure of how hard it is.
   double weight(int v) const { return weights_[v]; }
+  // Upper bounds of sums: coefficients times variables <= number.
+  const std::vector<LinearSum>& at_most() const { return at_most_; }
 
  private:
   enum class Kind : uint8_t { kAtMost, kEqual, kDifferent, kAllDifferent, kGeneral };
@@ -59,6 +61,7 @@ class Propagation {
 
   const Model& model_;
   std::vector<Rule> rules_;
+  std::vector<LinearSum> at_most_;
   // Per variable the rules that wake when it is fixed, when its bounds change and when any value goes.
   std::vector<std::vector<int>> on_fixed_, on_bounds_, on_holes_;
   std::vector<int> queue_;

@@ -8,19 +8,41 @@ namespace {
 
 // Domains with more values are halved, smaller ones are tried value by value.
 constexpr int kHalved = 16;
+// Bounded sums up to which each one's least cost is computed.
+constexpr size_t kMostLimits = 2;
 
 }  // namespace
 
 DepthFirst::DepthFirst(const Model& model, const Prepared& prepared, std::vector<int> variables, Order order,
                std::vector<Goal> goals, size_t num_best, std::vector<Choice> hints)
     : model_(model), prepared_(prepared), variables_(std::move(variables)), order_(order), goals_(std::move(goals)),
-      num_best_(num_best), hints_(prepared.axes.size(), 0),
+      rank_(prepared.axes.size(), 0), num_best_(num_best), hints_(prepared.axes.size(), 0),
       has_hint_(prepared.axes.size(), 0), rules_(model, prepared, variables_), positions_(variables_.size(), 0),
       bound_(-kMaxMagnitude), root_bound_(-kMaxMagnitude) {
   for (const Goal& goal : goals_) goal_nodes_.push_back(nodes_below(model, {goal.expression}));
   for (const Choice& hint : hints) {
     hints_[hint.variable] = hint.value;
     has_hint_[hint.variable] = 1;
+  }
+  LinearSum cost;
+  if (goals_.empty() || prepared.bounds.empty()) return;
+  if (!linear_sum(model, prepared, goals_[0].expression, -1, &cost)) return;
+  if (goals_[0].maximise) {
+    cost.number = -cost.number;
+    for (int64_t& c : cost.coefficients) c = -c;
+  }
+  // Among many bounded sums each one alone says little of the cost, and an order by all of them is no good order.
+  std::vector<const LinearSum*> limits;
+  for (const LinearSum& limit : rules_.at_most()) {
+    bool shared = false;
+    for (int v : limit.variables) shared |= std::binary_search(cost.variables.begin(), cost.variables.end(), v);
+    if (shared) limits.push_back(&limit);
+  }
+  if (limits.size() > kMostLimits) return;
+  for (const LinearSum* limit : limits) {
+    relaxations_.emplace_back(cost, *limit);
+    const std::vector<int>& by_ratio = relaxations_.back().order();
+    for (size_t i = 0; i < by_ratio.size(); ++i) rank_[by_ratio[i]] += static_cast<double>(i + 1);
   }
 }
 
@@ -33,6 +55,9 @@ int64_t DepthFirst::least_cost(size_t goal) {
 bool DepthFirst::improve() {
   if (goals_.empty()) return true;
   bound_ = least_cost(0);
+  for (const Relaxation& relaxation : relaxations_) {
+    if (!relaxation.least(rules_.store, &bound_)) return false;
+  }
   const bool full = best_.size() >= num_best_;
   if (!full && elsewhere_.empty()) return true;
   const std::vector<int64_t>& worst = full && (elsewhere_.empty() || best_.back().costs < elsewhere_) ? best_.back().costs : elsewhere_;
@@ -57,6 +82,7 @@ bool DepthFirst::settle(Budget& budget) {
       budget.spend(static_cast<int64_t>(nodes.size() / 4));
       budget.tick(static_cast<int64_t>(8 * nodes.size()));
     }
+    for (const Relaxation& relaxation : relaxations_) budget.tick(static_cast<int64_t>(8 * relaxation.order().size()));
     if (!improve()) return false;
     if (rules_.store.mark() == before) return true;
   }
@@ -77,7 +103,7 @@ int DepthFirst::chosen_variable() {
     double most = 0;
     for (int v : variables_) {
       if (!touched[v] || store.fixed(v)) continue;
-      double score = rules_.weight(v) / store.size(v);
+      double score = relaxations_.empty() ? rules_.weight(v) / store.size(v) : rank_[v];
       if (best < 0 || score > most) best = v, most = score;
     }
     if (best >= 0) return best;

@@ -14,6 +14,26 @@ struct Goal {
   bool maximise;
 };
 
+// The least cost that a sum over some bounded sum can have, where the variables may be fractions (Dantzig's bound).
+class Relaxation {
+ public:
+  // Cost: coefficients times variables; limit: a sum that is at most its number.
+  Relaxation(const LinearSum& cost, const LinearSum& limit);
+  // False where the limit cannot hold; else raises `bound` to the least cost, rounded up.
+  bool least(const Store& store, int64_t* bound) const;
+  // The variables by the cost of saving room, the cheapest first.
+  const std::vector<int>& order() const { return order_; }
+
+ private:
+  struct Term {
+    int variable;
+    int64_t cost, room;
+  };
+  std::vector<Term> terms_;
+  std::vector<int> order_;
+  int64_t constant_, number_;
+};
+
 class DepthFirst {
  public:
   enum class Outcome { kSolution, kDone, kPaused };
@@ -72,6 +92,8 @@ class DepthFirst {
   Order order_;
   std::vector<Goal> goals_;
   std::vector<std::vector<int>> goal_nodes_;
+  std::vector<Relaxation> relaxations_;
+  std::vector<double> rank_;
   size_t num_best_;
   std::vector<int64_t> hints_;
   std::vector<uint8_t> has_hint_;

@@ -21,6 +21,7 @@
 #include "prepare.cpp"
 #include "propagate.cpp"
 #include "reader.cpp"
+#include "relaxation.cpp"
 #include "search.cpp"
 #include "space.cpp"
 #include "store.cpp"
