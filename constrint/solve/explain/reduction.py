@@ -224,43 +224,17 @@ class Reduction:
         return rules if answer.status is Status.INFEASIBLE else answer.status
 
     def _learn(self, values: Mapping[str, int]) -> None:
-        """Record the rules that an assignment breaks; where it is a single one, look for similar assignments nearby."""
-        everywhere = {n: values.get(n, d.lower) for n, d in self.rules.problem.variables.items()}
-        broken = self._note(everywhere)
-        # The rule is needed. Mended by one variable, the assignment may break another one alone.
-        while broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
-            (member,) = broken
-            self._needed.add(member)
-            broken = self._changed_to_break(member, everywhere)
-
-    def _note(self, values: Mapping[str, int]) -> frozenset[Member] | None:
-        """The rules that an assignment breaks, of those that are left; None where it cannot be computed."""
-        try:
-            broken = {id(c) for c in self.rules.constraints if not c.holds(values)}
-        except LimitReachedError:
-            return None
+        """Record the rules that an assignment breaks, of those that are left; a single one is needed."""
         domains = self.rules.problem.variables
-        all_broken = frozenset(broken | {n for n in self.rules.domains if values[n] not in domains[n]})
-        self._broken.append(all_broken)
-        return all_broken
-
-    def _changed_to_break(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
-        """Changes one variable so that the one broken rule holds and another one alone does not; changes `values`."""
-        rule = next((c for c in self.rules.constraints if id(c) == member), None)
-        if rule is None:
-            return None
-        domains = self.rules.in_scope()
-        for name in sorted(rule.variables):
-            point = {n: Domain.from_values([values[n]]) for n in rule.variables}
-            narrowed = Narrowing({**point, name: domains[name]}, [rule], self._questions.check)
-            if narrowed.core is not None:
-                continue
-            for value in (narrowed.domains[name].lower, narrowed.domains[name].upper):
-                broken = self._note({**values, name: value})
-                if broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
-                    values[name] = value
-                    return broken
-        return None
+        everywhere = {n: values.get(n, d.lower) for n, d in domains.items()}
+        try:
+            broken: set[Member] = {id(c) for c in self.rules.constraints if not c.holds(everywhere)}
+        except LimitReachedError:
+            return
+        broken |= {n for n in self.rules.domains if everywhere[n] not in domains[n]}
+        self._broken.append(frozenset(broken))
+        if len(broken) == 1:
+            self._needed |= broken
 
 
 def _corners(domains: Mapping[str, Domain]) -> Iterable[dict[str, int]]:
