@@ -46,7 +46,7 @@ Backend = Annotated[
     str,
     typer.Option(
         "--backend",
-        help="Solver: auto, native, numpy, brute, cpsat or python-constraint.",
+        help="Solver: auto, native, numpy, brute or cpsat.",
         autocompletion=complete_backend,
     ),
 ]

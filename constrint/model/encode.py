@@ -232,26 +232,22 @@ class _Encoder:
 
     def expression(self, expr: Expr) -> None:
         """Writes an expression after its operands."""
-        if isinstance(expr, Calculation):
-            written = self._written.get(id(expr))
-            if written is not None:
-                self._add(_AGAIN, 0, written)
-                return
-            args = expr.args
-            for arg in args:
-                self.expression(arg)
-            self._written[id(expr)] = self._count
-            self._add(_CODE[expr.op], len(args), 0)
-        elif isinstance(expr, Truth):
-            written = self._written.get(id(expr))
-            if written is not None:
-                self._add(_AGAIN, 0, written)
-                return
-            self.condition(expr.condition)
-            self._written[id(expr)] = self._count
-            self._add(_TRUTH, 1, 0)
-        elif isinstance(expr, Var):
+        if isinstance(expr, Var):
             self._add(_VAR, 0, self.places[expr.name])
-        else:
-            assert isinstance(expr, Const)
+        elif isinstance(expr, Const):
             self._add(_CONST, 0, expr.number)
+        else:
+            written = self._written.get(id(expr))
+            if written is not None:
+                self._add(_AGAIN, 0, written)
+                return
+            if isinstance(expr, Truth):
+                self.condition(expr.condition)
+                operation, operands = _TRUTH, 1
+            else:
+                assert isinstance(expr, Calculation)
+                for arg in expr.args:
+                    self.expression(arg)
+                operation, operands = _CODE[expr.op], len(expr.args)
+            self._written[id(expr)] = self._count
+            self._add(operation, operands, 0)

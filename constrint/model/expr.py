@@ -50,9 +50,12 @@ class Node:
     def measure(self, parts: Sequence[Node]) -> None:
         """Sets depth and size from the parts; refuses a tree beyond the limits."""
         self._variables = None
-        self.depth = 1 + max((p.depth for p in parts), default=0)
-        self.size = 1 + sum(p.size for p in parts)
-        check_shape(self.depth, self.size)
+        depth, size = 0, 1
+        for part in parts:  # quicker than `max` and `sum`: every node of every rule comes here
+            depth = part.depth if part.depth > depth else depth
+            size += part.size
+        self.depth, self.size = depth + 1, size
+        check_shape(depth + 1, size)
 
     def operands(self) -> tuple[Node, ...]:
         """The nodes directly below."""
@@ -97,7 +100,7 @@ def check_name(name: object, what: str) -> str:
         raise UsageError(f"{what} must be text of at least one character, got {name!r}.")
     if len(name) > MAX_NAME:
         raise UsageError(f"{what} has {len(name):,} characters; at most {MAX_NAME:,} are allowed.")
-    if any("\ud800" <= ch <= "\udfff" for ch in name):
+    if not name.isascii() and any("\ud800" <= ch <= "\udfff" for ch in name):
         raise UsageError(f"{what} {name!r} holds half of a surrogate pair, which is no character.")
     return name
 

@@ -38,13 +38,13 @@ class HeadStart:
     """
 
     #: Ticks after which a search outside the core counts as hard.
-    TICKS: ClassVar[int] = 3400
+    TICKS: ClassVar[int] = 250
 
-    def __init__(self, begin: Callable[[], None], wait: float = 0.0) -> None:
+    def __init__(self, begin: Callable[[bool], None], wait: float = 0.0) -> None:
         """Count from now on.
 
         Args:
-            begin: Called once.
+            begin: Called once, with whether the search works in Python at that time.
             wait: Seconds for which the search is hard before.
         """
         self._left, self._begin, self._wait = self.TICKS, begin, wait
@@ -55,24 +55,24 @@ class HeadStart:
         """Count one tick."""
         self._left -= 1
         if self._left == 0:
-            self.is_hard()
+            self.is_hard(in_python=True)
 
-    def is_hard(self) -> None:
+    def is_hard(self, in_python: bool = False) -> None:
         """Note that the search counts as hard."""
         if self._begins_at is None:
             self._begins_at = time.perf_counter() + self._wait
-        self.look()
+        self.look(in_python)
 
-    def look(self) -> None:
+    def look(self, in_python: bool = False) -> None:
         """Begin if it is time."""
         if self._begins_at is not None and (self._wait == 0 or time.perf_counter() >= self._begins_at):
-            self.end()
+            self.end(in_python)
 
-    def end(self) -> None:
+    def end(self, in_python: bool = False) -> None:
         """Begin now if it has not begun."""
         if not self.has_begun:
             self.has_begun = True
-            self._begin()
+            self._begin(in_python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,10 @@ class Limits:
             raise UsageError(f"cancel must be an event or a function, got {self.cancel!r}.")
         if not (self.progress is None or callable(self.progress)):
             raise UsageError(f"progress must be a function, got {self.progress!r}.")
+
+
+#: No limits but the defaults.
+UNLIMITED: Final = Limits()
 
 
 def is_cancelled(limits: Limits) -> bool:

@@ -16,7 +16,7 @@ from constrint.model import Problem
 from constrint.model.encode import Coding
 from constrint.solve.backends.backend import Columns, get_backend
 from constrint.solve.backends.native import NATIVE
-from constrint.solve.budget import Budget, Limits, SearchStats
+from constrint.solve.budget import UNLIMITED, Budget, Limits, SearchStats
 from constrint.solve.engine import walk
 from constrint.solve.engine.compiled import ENGINE, CompiledWalk, factored_space, walk_in_order
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, places_of, position_type
@@ -32,15 +32,15 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
         problem: The problem; its objective is ignored.
         limits: Limits of the search.
         backend: "native" (the compiled core where it supports the problem, else numpy) or "auto" (the same),
-            "numpy", "brute", "cpsat" or "python-constraint".
+            "numpy", "brute" or "cpsat".
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
     if backend in NATIVE or backend == "auto":
-        return _with_values(factored_space(problem, limits or Limits(), backend != "numpy"), problem)
+        return _with_values(factored_space(problem, limits, backend != "numpy"), problem)
     started = time.perf_counter()
-    columns = get_backend(backend).solutions(problem, limits or Limits())
+    columns = get_backend(backend).solutions(problem, limits or UNLIMITED)
     factors = _one_table(problem, columns)
     space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), ENGINE)
     return _with_values(space, problem)
@@ -146,7 +146,7 @@ def count_within(problem: Problem, limits: Limits | None = None, backend: str = 
             take a second more.
         backend: The solver, as in `enumerate_space`.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     seconds = budget.limits.max_seconds
     within = budget.rest(max_seconds=None if seconds is None else TABLE_SHARE * seconds)
     try:

@@ -19,7 +19,7 @@ from constrint.model.expr import add
 from constrint.model.operations import as_int
 from constrint.model.problem import Objective
 from constrint.solve.backends.backend import get_backend, solution_of
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.enumeration import enumerate_space
 from constrint.solve.explain.conflict import conflict_of_infeasible
 from constrint.solve.incumbents import Incumbents
@@ -47,10 +47,9 @@ def solve(
     Args:
         problem: The problem.
         limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
-        backend: "auto" (the native engine; after some hundredths of a second of work CP-SAT beside it where OR-tools is
-            installed), "native", "numpy" (the native engine without its compiled core), "cpsat",
-            "python-constraint" or "brute". A back-end of another library gives any solution where there is no
-            objective.
+        backend: "auto" (the native engine; after about a millisecond of work CP-SAT beside it where OR-tools is
+            installed), "native", "numpy" (the native engine without its compiled core), "cpsat" or "brute". CP-SAT
+            gives any solution where there is no objective.
         hint: Values of some variables that may be good; they are tried first and forbid nothing.
         on_better: Called with every better solution that a search for the best one finds, LIMIT_REACHED since it is
             not proven best, in the caller's thread. What it raises ends the search.
@@ -60,7 +59,7 @@ def solve(
     """
     result, budget, solver = _search(problem, 1, limits, backend, hint, on_better)
     # The caller's cancellation belongs to this search, not to later explanations.
-    later = replace(limits or Limits(), cancel=None, progress=None)
+    later = replace(limits or UNLIMITED, cancel=None, progress=None)
     answer = _with_values(problem, solution_of(problem, result, budget, solver))
     return replace(answer, explain=partial(conflict_of_infeasible, later))
 

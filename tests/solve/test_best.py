@@ -314,9 +314,9 @@ def test_an_easy_problem_starts_no_other_search_however_busy_the_machine_is(monk
     begun: list[native._Beside] = []
     begin, real = native._Beside._begin, time.perf_counter
 
-    def noted(self: native._Beside) -> None:
+    def noted(self: native._Beside, in_python: bool) -> None:
         begun.append(self)
-        begin(self)
+        begin(self, in_python)
 
     monkeypatch.setattr(native._Beside, "_begin", noted)
     monkeypatch.setattr(time, "perf_counter", lambda: 1000 * real())

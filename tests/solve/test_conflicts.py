@@ -10,10 +10,8 @@ from benchmarks.attacks import conflicts
 from constrint.errors import CancelledError, InfeasibleError, LimitReachedError
 from constrint.model import Problem, parse
 from constrint.solve import Limits, brute_force, minimal_conflict, pruning, relaxations, solve, why_not
-from constrint.solve.budget import Budget
-from constrint.solve.explain.assumed import Assumed
 from constrint.solve.explain.narrowing import Differences, Narrowing
-from constrint.solve.explain.reduction import widened
+from constrint.solve.explain.reduction import Questions
 from tests.support.clock import within
 from tests.support.conflicts import can_hold, fault_of, kept, near
 
@@ -163,25 +161,8 @@ def test_a_question_of_counted_work_does_not_depend_on_the_machine() -> None:
     names = [f"p{i}" for i in range(14)]
     rules = "; ".join(f"{a} != {b}" for at, a in enumerate(names) for b in names[:at])
     problem = parse("; ".join([*(f"var {name} in 1..13" for name in names), rules]))
-    own = dict(problem.variables)
-    answers = []
-    for _ in range(2):
-        model = Assumed(problem.constraints, own, {}, Budget(Limits()))
-        answers.append(model.ask(model.members, Budget(Limits())))
-    assert answers[0] == answers[1]
-
-
-def test_a_core_of_assumptions_is_contradictory_and_other_rules_are_left_out() -> None:
-    pytest.importorskip("ortools")
-    problem = parse("var x in 0..99; var y in 0..99; var z in 0..99; x + y <= 9; x >= 7; y >= 4; z >= 5; z % 3 == 1")
-    widest = {name: widened(domain) for name, domain in problem.variables.items()}
-    model = Assumed(problem.constraints, widest, dict(problem.variables), Budget(Limits()))
-    core = model.ask(model.members, Budget(Limits()))
-    assert isinstance(core, frozenset)
-    assert core == frozenset(id(rule) for rule in problem.constraints[:3])
-    values = model.ask([id(rule) for rule in problem.constraints[1:]], Budget(Limits()))
-    assert isinstance(values, dict)
-    assert all(rule.holds(values) for rule in problem.constraints[1:])
+    first, second = (Questions(Limits()).decide_by_cpsat(problem) for _ in range(2))
+    assert first == second
 
 
 def test_signals_end_an_explanation() -> None:

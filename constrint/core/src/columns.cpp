@@ -13,17 +13,6 @@ namespace {
 
 constexpr int64_t kPieceRows = 1 << 13;
 
-// Calls f with a value of the integer type of `bytes` bytes.
-template <typename F>
-void with_type(int bytes, F f) {
-  switch (bytes) {
-    case 1: f(int8_t{}); break;
-    case 2: f(int16_t{}); break;
-    case 4: f(int32_t{}); break;
-    default: f(int64_t{}); break;
-  }
-}
-
 // Repeats the first `bytes` bytes until `total` bytes are filled.
 void replicate(char* out, size_t bytes, size_t total, Budget& budget) {
   constexpr size_t kMost = size_t{1} << 20;
@@ -35,15 +24,11 @@ void replicate(char* out, size_t bytes, size_t total, Budget& budget) {
   }
 }
 
-// The rows of every table below some rows of the root, one index per solution. Where the last table that repeats what is
-// before it is also the last of all, its rows are left as ranges: what is written from them needs no index.
+// The rows of every table below some rows of the root, one index per solution.
 class Join {
  public:
   explicit Join(const Part& part) : nodes_(part.nodes), rows_(part.nodes.size()) {
     visit(0);
-    // A table whose groups are one row each repeats nothing, and can be joined as soon as what is above it.
-    std::stable_partition(order_.begin() + 1, order_.end(), [&](int node) { return all_single(node); });
-    ranged_ = order_.size() > 1 && !is_single(order_.back()) ? order_.back() : -1;
   }
 
   void run(uint32_t first, uint32_t last) {
@@ -51,17 +36,7 @@ class Join {
     for (uint32_t i = 0; i < last - first; ++i) rows_[0][i] = first + i;
     for (size_t o = 1; o < order_.size(); ++o) extend(o);
   }
-  // One row per solution, or per range of the table that is left as ranges.
   const std::vector<uint32_t>& rows(size_t node) const { return rows_[node]; }
-  int ranged() const { return ranged_; }
-  // Whether tables other than that one repeat the rows before them.
-  bool repeats() const {
-    for (size_t o = 1; o + 1 < order_.size(); ++o) {
-      if (!is_single(order_[o])) return true;
-    }
-    return false;
-  }
-  const std::vector<uint32_t>& lengths() const { return lengths_; }
 
  private:
   void visit(int node) {
@@ -69,12 +44,6 @@ class Join {
     for (int child : nodes_[node].children) visit(child);
   }
   bool is_single(int node) const { return nodes_[node].totals.size() == nodes_[node].table.num_rows; }
-  bool all_single(int node) const {
-    for (; node > 0; node = nodes_[node].parent) {
-      if (!is_single(node)) return false;
-    }
-    return true;
-  }
 
   void extend(size_t o) {
     int child = order_[o];
@@ -92,37 +61,27 @@ class Join {
       return;
     }
     lengths_.resize(before);
-    starts_.resize(before);
     size_t total = 0;
-    for (size_t t = 0; t < before; ++t) {
-      uint32_t g = link[above[t]];
-      starts_[t] = node.starts[g];
-      lengths_[t] = node.starts[g + 1] - starts_[t];
-      total += lengths_[t];
-    }
-    if (child == ranged_) {
-      mine = starts_;
-      return;
-    }
+    for (size_t t = 0; t < before; ++t) total += lengths_[t] = node.starts[link[above[t]] + 1] - node.starts[link[above[t]]];
     mine.resize(total);
     uint32_t* out = mine.data();
     for (size_t t = 0; t < before; ++t) {
-      for (uint32_t k = 0; k < lengths_[t]; ++k) *out++ = starts_[t] + k;
+      const uint32_t start = node.starts[link[above[t]]];
+      for (uint32_t k = 0; k < lengths_[t]; ++k) *out++ = start + k;
     }
     for (size_t p = 0; p < o; ++p) {
       std::vector<uint32_t>& rows = rows_[order_[p]];
-      std::vector<uint32_t> repeated(total);
-      uint32_t* to = repeated.data();
-      for (size_t t = 0; t < before; ++t) to = std::fill_n(to, lengths_[t], rows[t]);
+      std::vector<uint32_t> repeated(total + kStore);
+      write_equal(lengths_.data(), before, repeated.data(), repeated.data() + total, [&](size_t t) { return rows[t]; });
+      repeated.resize(total);
       rows = std::move(repeated);
     }
   }
 
   const std::vector<TreeNode>& nodes_;
   std::vector<int> order_;
-  int ranged_ = -1;
   std::vector<std::vector<uint32_t>> rows_;
-  std::vector<uint32_t> starts_, lengths_;
+  std::vector<uint32_t> lengths_;
 };
 
 // Writes a value many times.
@@ -135,13 +94,11 @@ T* filled(T* out, int64_t count, T value, Budget& budget) {
 struct Column {
   int variable;
   size_t node;
-  // The values of every row of the node's table, or of every position on the axis where each row is read once.
+  // The values of every row of the node's table.
   std::vector<char> values;
-  bool is_decoded;
 };
 
-// `once`: the node whose rows are read once each, or -1.
-std::vector<Column> columns_of(const Space& space, const Part& part, int once, Budget& budget) {
+std::vector<Column> columns_of(const Space& space, const Part& part, Budget& budget) {
   std::vector<Column> columns;
   Set seen;
   for (size_t i = 0; i < part.nodes.size(); ++i) {
@@ -151,17 +108,11 @@ std::vector<Column> columns_of(const Space& space, const Part& part, int once, B
       if (seen[v]) continue;
       seen.set(v);
       const Axis& axis = space.axes[v];
-      const bool is_decoded = static_cast<int>(i) != once;
-      const size_t size = is_decoded ? table.num_rows : axis.values.size();
-      Column column{v, i, std::vector<char>(size * value_bytes(axis) + kStore), is_decoded};
+      Column column{v, i, std::vector<char>(table.num_rows * value_bytes(axis))};
       with_type(value_bytes(axis), [&](auto type) {
         using T = decltype(type);
-        std::vector<T> values(axis.values.begin(), axis.values.end());
+        const std::vector<T> values(axis.values.begin(), axis.values.end());
         T* out = reinterpret_cast<T*>(column.values.data());
-        if (!is_decoded) {
-          std::copy(values.begin(), values.end(), out);
-          return;
-        }
         in_pieces(table.num_rows, budget, [&](size_t start, size_t end) {
           for (size_t r = start; r < end; ++r) out[r] = values[table.columns[c][r]];
         });
@@ -193,67 +144,24 @@ void write(const Column& column, int bytes, const uint32_t* at, int64_t count, i
   });
 }
 
-// Writes one column of rows that stand for a range of solutions each; tells how many solutions these are.
-template <typename T>
-int64_t write_joined(const Column& column, const Table& table, const Join& join, T* to, const T* end, int64_t inner,
-                     Budget& budget) {
-  const T* values = reinterpret_cast<const T*>(column.values.data());
-  const T* start = to;
-  const uint32_t *rows = join.rows(column.node).data(), *lengths = join.lengths().data();
-  const size_t count = join.rows(column.node).size();
-  const bool is_range = static_cast<int>(column.node) == join.ranged();
-  const uint16_t* places = nullptr;
-  if (!column.is_decoded) {
-    const auto at = std::find(table.variables.begin(), table.variables.end(), column.variable);
-    places = table.columns[static_cast<size_t>(at - table.variables.begin())].data();
-  }
-  if (inner == 1) {
-    to = is_range ? write_ranges(values, rows, lengths, count, to, end)
-         : places ? write_equal(lengths, count, to, end, [=](size_t t) { return values[places[rows[t]]]; })
-                  : write_equal(lengths, count, to, end, [=](size_t t) { return values[rows[t]]; });
-    return to - start;
-  }
-  for (size_t t = 0; t < count; ++t) {
-    if (!is_range) {
-      to = filled(to, inner * lengths[t], values[places ? places[rows[t]] : rows[t]], budget);
-      continue;
-    }
-    for (uint32_t k = 0; k < lengths[t]; ++k) to = filled(to, inner, values[rows[t] + k], budget);
-  }
-  return (to - start) / inner;
-}
-
 void list_tree(const Space& space, const Part& part, int64_t inner, const std::vector<char*>& out, Budget& budget) {
   const Table& root = part.nodes[0].table;
+  const std::vector<Column> columns = columns_of(space, part, budget);
   if (part.nodes.size() == 1) {
-    for (const Column& column : columns_of(space, part, -1, budget)) {
-      write(column, value_bytes(space.axes[column.variable]), nullptr, part.count, 0, inner, out[column.variable],
-            budget);
+    for (const Column& column : columns) {
+      write(column, value_bytes(space.axes[column.variable]), nullptr, part.count, 0, inner, out[column.variable], budget);
     }
     return;
   }
   Join join(part);
-  const std::vector<Column> columns = columns_of(space, part, join.ranged() < 0 || join.repeats() ? -1 : 0, budget);
-  int64_t step = std::max<int64_t>(1, kPieceRows * static_cast<int64_t>(root.num_rows) / part.count);
+  const int64_t num_rows = static_cast<int64_t>(root.num_rows), step = std::max<int64_t>(1, kPieceRows * num_rows / part.count);
   int64_t done = 0;
-  for (int64_t start = 0; start < static_cast<int64_t>(root.num_rows); start += step) {
-    int64_t end = std::min<int64_t>(start + step, static_cast<int64_t>(root.num_rows));
+  for (int64_t start = 0; start < num_rows; start += step) {
     budget.tick(kPieceRows * static_cast<int64_t>(part.nodes.size()));
-    join.run(static_cast<uint32_t>(start), static_cast<uint32_t>(end));
-    int64_t count = static_cast<int64_t>(join.rows(0).size());
+    join.run(static_cast<uint32_t>(start), static_cast<uint32_t>(std::min(start + step, num_rows)));
+    const int64_t count = static_cast<int64_t>(join.rows(0).size());
     for (const Column& column : columns) {
-      const int bytes = value_bytes(space.axes[column.variable]);
-      char* to = out[column.variable];
-      if (join.ranged() < 0) {
-        write(column, bytes, join.rows(column.node).data(), count, done, inner, to, budget);
-        continue;
-      }
-      with_type(bytes, [&](auto type) {
-        using T = decltype(type);
-        T* first = reinterpret_cast<T*>(to);
-        const Table& table = part.nodes[column.node].table;
-        count = write_joined(column, table, join, first + done * inner, first + part.count * inner, inner, budget);
-      });
+      write(column, value_bytes(space.axes[column.variable]), join.rows(column.node).data(), count, done, inner, out[column.variable], budget);
     }
     done += count;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runs.hpp"
+
 namespace constrint {
 
 namespace {
@@ -14,6 +16,13 @@ double bits_of(const Layer& layer) {
 }
 
 }  // namespace
+
+std::vector<uint32_t> Layer::starts() const {
+  std::vector<uint32_t> found(num_states + 1, 0);
+  for (uint32_t state : from) ++found[state + 1];
+  for (size_t state = 0; state < num_states; ++state) found[state + 1] += found[state];
+  return found;
+}
 
 std::vector<std::vector<int64_t>> Diagram::paths() const {
   std::vector<std::vector<int64_t>> found(layers.size() + 1);
@@ -79,9 +88,8 @@ namespace {
 template <typename T>
 void list_layer(const Layer& layer, const std::vector<int64_t>& values, const std::vector<int64_t>& ends, int64_t inner,
                 std::vector<uint32_t>& states, T* out) {
-  std::vector<uint32_t> starts(layer.num_states + 1, 0), after;
-  for (uint32_t from : layer.from) ++starts[from + 1];
-  for (size_t s = 0; s < layer.num_states; ++s) starts[s + 1] += starts[s];
+  const std::vector<uint32_t> starts = layer.starts();
+  std::vector<uint32_t> after;
   after.reserve(states.size());
   for (uint32_t state : states) {
     for (uint32_t arc = starts[state]; arc < starts[state + 1]; ++arc) {
@@ -103,12 +111,9 @@ void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t i
     const Axis& axis = axes[layer.variable];
     const std::vector<int64_t>& ends = paths[level + 1];
     char* out = columns[layer.variable];
-    switch (value_bytes(axis)) {
-      case 1: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int8_t*>(out)); break;
-      case 2: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int16_t*>(out)); break;
-      case 4: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int32_t*>(out)); break;
-      default: list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<int64_t*>(out));
-    }
+    with_type(value_bytes(axis), [&](auto type) {
+      list_layer(layer, axis.values, ends, inner, states, reinterpret_cast<decltype(type)*>(out));
+    });
   }
 }
 

@@ -19,6 +19,8 @@ struct Layer {
   uint32_t num_states = 0;
   SlabVector<uint32_t> from, to;
   SlabVector<uint16_t> places;
+  // Where the arcs from every state begin, and the end of the last ones.
+  std::vector<uint32_t> starts() const;
 };
 
 struct Diagram {

@@ -127,11 +127,11 @@ void Lanes<T>::divide(const Node& n, int node, int lanes) {
   } else if (exact) {
     n.op == Op::kCeilDiv ? ceil_lanes(out, a, safe, lanes) : div_lanes(out, a, safe, lanes);
   } else if (rest) {
-    each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(x - wide_floor_div(x, y) * y); });
+    each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(x - floor_quotient<int64_t>(x, y) * y); });
   } else if (n.op == Op::kCeilDiv) {
-    each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(-wide_floor_div(-int64_t{x}, y)); });
+    each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(-floor_quotient<int64_t>(-int64_t{x}, y)); });
   } else {
-    each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(wide_floor_div(x, y)); });
+    each(out, a, safe, lanes, [](T x, T y) { return static_cast<T>(floor_quotient<int64_t>(x, y)); });
   }
   uint8_t* flag = condition ? truth(node) : defined(node);
   if (condition) {

@@ -49,11 +49,6 @@ inline T floor_mod(T a, T b) {
   return (r != 0 && ((r ^ b) < 0)) ? r + b : r;
 }
 
-inline int64_t wide_floor_div(int64_t a, int64_t b) {
-  int64_t q = a / b;
-  return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
-}
-
 template <typename T>
 inline T power_of(T base, T exponent) {
   T result = 1;

@@ -17,11 +17,6 @@ Interval checked(Wide lower, Wide upper, bool undefined) {
   return {static_cast<int64_t>(lower), static_cast<int64_t>(upper), undefined};
 }
 
-int64_t floor_quotient(int64_t a, int64_t b) {
-  int64_t q = a / b;
-  return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
-}
-
 Interval product(const Interval& a, const Interval& b, bool undefined) {
   if (a.lower >= 0 && b.lower >= 0) return checked(Wide{a.lower} * b.lower, Wide{a.upper} * b.upper, undefined);
   Wide corners[4] = {Wide{a.lower} * b.lower, Wide{a.lower} * b.upper, Wide{a.upper} * b.lower,
@@ -224,16 +219,8 @@ bool RowTable::may_have(const std::vector<Interval>& bounds) const {
     one &= bounds[c].lower == bounds[c].upper;
     key = key * size(c) + static_cast<uint64_t>(at - values.begin());
   }
-  if (one) return has(key);
-  if (num_rows_ > kScanned) return true;
-  for (size_t at = 0; at < rows_.size(); at += width()) {
-    bool inside = true;
-    for (size_t c = 0; c < width() && inside; ++c) {
-      inside = rows_[at + c] >= bounds[c].lower && rows_[at + c] <= bounds[c].upper;
-    }
-    if (inside) return true;
-  }
-  return false;
+  std::vector<Interval> found;
+  return one ? has(key) : hull(bounds, &found);
 }
 
 bool RowTable::hull(const std::vector<Interval>& bounds, std::vector<Interval>* found) const {

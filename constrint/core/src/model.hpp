@@ -21,6 +21,13 @@ using Set = std::bitset<kMaxVariables>;
 
 struct Unsupported {};
 
+// The quotient rounded down.
+template <typename T>
+inline T floor_quotient(T a, T b) {
+  const T q = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
 inline int first_of(const Set& set) {
   for (int v = 0; v < kMaxVariables; ++v) {
     if (set[v]) return v;

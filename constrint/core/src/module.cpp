@@ -136,16 +136,10 @@ PyObject* require(PyObject*, PyObject* args) {
 PyObject* limited(const LimitReached& limit) {
   if (limit.what == Limit::kStopped) return nullptr;
   static constexpr const char* kNames[] = {"cells", "rows", "bytes"};
-  PyObject* variables = PyList_New(0);
-  for (size_t i = 0; variables && i < limit.variables.size(); ++i) {
-    PyObject* number = PyLong_FromLong(limit.variables[i]);
-    const bool failed = !number || PyList_Append(variables, number);
-    Py_XDECREF(number);
-    if (failed) Py_CLEAR(variables);
-  }
-  if (!variables) return nullptr;
-  return Py_BuildValue("(ssLN)", "limit", kNames[static_cast<int>(limit.what)], static_cast<long long>(limit.number),
-                       variables);
+  return guarded([&] {
+    return Py_BuildValue("(ssLN)", "limit", kNames[static_cast<int>(limit.what)], static_cast<long long>(limit.number),
+                         numbers(limit.variables));
+  });
 }
 
 // Solutions of a part, exactly.
@@ -280,13 +274,10 @@ PyObject* layers_of(const Diagram& diagram, const std::vector<Axis>& axes) {
   Ref list(PyList_New(0));
   for (size_t level = 0; level < diagram.layers.size(); ++level) {
     const Layer& layer = diagram.layers[level];
-    std::vector<uint32_t> starts(layer.num_states + 1, 0);
-    for (uint32_t from : layer.from) ++starts[from + 1];
-    for (size_t state = 0; state < layer.num_states; ++state) starts[state + 1] += starts[state];
     Ref columns(PyList_New(0)), links(PyList_New(0)), places(positions_of(layer.places, axes[layer.variable]));
     if (PyList_Append(columns.get(), places.get())) throw PythonError{};
     if (level + 1 < diagram.layers.size()) add_link(links, static_cast<int>(level) + 1, layer.to);
-    Ref entry(table_of({layer.variable}, columns.get(), starts, links.get()));
+    Ref entry(table_of({layer.variable}, columns.get(), layer.starts(), links.get()));
     if (PyList_Append(list.get(), entry.get())) throw PythonError{};
   }
   return list.release();

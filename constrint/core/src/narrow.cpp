@@ -8,12 +8,7 @@ namespace {
 
 using Wide = __int128;
 
-Wide floor_of(Wide a, Wide b) {
-  Wide q = a / b;
-  return a % b != 0 && ((a < 0) != (b < 0)) ? q - 1 : q;
-}
-
-Wide ceil_of(Wide a, Wide b) { return -floor_of(-a, b); }
+Wide ceil_of(Wide a, Wide b) { return -floor_quotient(-a, b); }
 
 // The largest r with r^degree <= value, for value >= 0 and degree >= 1.
 int64_t root_of(int64_t value, int64_t degree) {
@@ -224,7 +219,7 @@ bool Narrowing::factor(int node, Wide low, Wide high, const Interval& range) {
   }
   if (low <= 0) return true;
   return cut(node, lower > 0 ? ceil_of(lower, high) : ceil_of(lower, low),
-             upper >= 0 ? floor_of(upper, low) : floor_of(upper, high));
+             upper >= 0 ? floor_quotient(upper, low) : floor_quotient(upper, high));
 }
 
 bool Narrowing::product(const Node& n, const Interval& range) {

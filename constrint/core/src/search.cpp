@@ -8,6 +8,8 @@ namespace {
 
 // Domains with more values are halved, smaller ones are tried value by value.
 constexpr int kHalved = 16;
+// Bounded sums up to which each one's least cost is computed.
+constexpr size_t kMostLimits = 2;
 
 }  // namespace
 
@@ -29,11 +31,16 @@ DepthFirst::DepthFirst(const Model& model, const Prepared& prepared, std::vector
     cost.number = -cost.number;
     for (int64_t& c : cost.coefficients) c = -c;
   }
+  // Among many bounded sums each one alone says little of the cost, and an order by all of them is no good order.
+  std::vector<const LinearSum*> limits;
   for (const LinearSum& limit : rules_.at_most()) {
     bool shared = false;
     for (int v : limit.variables) shared |= std::binary_search(cost.variables.begin(), cost.variables.end(), v);
-    if (!shared || relaxations_.size() == 32) continue;
-    relaxations_.emplace_back(cost, limit);
+    if (shared) limits.push_back(&limit);
+  }
+  if (limits.size() > kMostLimits) return;
+  for (const LinearSum* limit : limits) {
+    relaxations_.emplace_back(cost, *limit);
     const std::vector<int>& by_ratio = relaxations_.back().order();
     for (size_t i = 0; i < by_ratio.size(); ++i) rank_[by_ratio[i]] += static_cast<double>(i + 1);
   }

@@ -6,18 +6,9 @@ namespace constrint {
 
 namespace {
 
-inline int count_bits(uint64_t word) {
-  word -= word >> 1 & 0x5555555555555555u;
-  word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
-  return static_cast<int>(((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Fu) * 0x0101010101010101u >> 56);
-}
-
-inline int lowest_bit(uint64_t word) { return count_bits((word & (~word + 1)) - 1); }
-
-inline int highest_bit(uint64_t word) {
-  for (int shift = 1; shift < 64; shift *= 2) word |= word >> shift;
-  return count_bits(word) - 1;
-}
+inline int count_bits(uint64_t word) { return static_cast<int>(std::bitset<64>(word).count()); }
+inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
+inline int highest_bit(uint64_t word) { return 63 - __builtin_clzll(word); }
 
 }  // namespace
 

@@ -57,7 +57,7 @@ class Budget {
   using Clock = std::chrono::steady_clock;
   static constexpr int64_t kBetweenLooks = 1 << 16;
   // Looks before a search counts as hard: a count of work, the same on any machine.
-  static constexpr int kHard = 160;
+  static constexpr int kHard = 16;
   void look();
   void grow(Table& table, size_t rows);
 

@@ -62,7 +62,8 @@ def problem_from_space(
         UsageError: For parameters that are no lists of values, and for functions without `trusted`.
     """
     where = f"{source}: " if source else ""
-    _check_type(params, Mapping, f"{where}params", "an object from parameter names to lists of values")
+    if type(params) is not dict:  # to ask an abstract class takes as long as to read a small space
+        _check_type(params, Mapping, f"{where}params", "an object from parameter names to lists of values")
     for param in params:
         check_name(param, f"{where}params: the name of a parameter")
     rules: Sequence[Restriction]
@@ -273,7 +274,7 @@ def _check_type(value: Any, wanted_type: type, what: str, wanted: str) -> None:
 
 
 def _check_list(value: Any, what: str, items: str) -> None:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+    if type(value) is not list and (isinstance(value, (str, bytes)) or not isinstance(value, Sequence)):
         raise UsageError(f"{what} must be a list of {items}, got {_shown(value)}.")
 
 

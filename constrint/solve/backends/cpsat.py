@@ -30,12 +30,13 @@ class CpSatBackend(Backend):
 
     Args:
         work: Most work of a search for one solution, in CP-SAT's deterministic seconds; None for no limit.
+        built: Set once a model is built.
     """
 
     name = "cpsat"
 
-    def __init__(self, work: float | None = None) -> None:
-        self._work = work
+    def __init__(self, work: float | None = None, built: threading.Event | None = None) -> None:
+        self._work, self._built = work, built
 
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
         """Lists every solution."""
@@ -61,6 +62,8 @@ class CpSatBackend(Backend):
             built.optimise(objective.expr, objective.maximise)
         for name, value in (hint or {}).items():
             built.model.add_hint(built.variables[name], value)
+        if self._built is not None:
+            self._built.set()
         improving: list[dict[str, int]] = []
         bounds: list[int] = []
         try:
@@ -148,31 +151,6 @@ def _run(
         raise stopped[0]
     if everything and status == "FEASIBLE":
         return "UNKNOWN"
-    return status
-
-
-def run_counted(model: Any, solver: Any, budget: Budget, work: float) -> str:
-    """Solve a model of CP-SAT with work that is counted, and return the name of its status.
-
-    Args:
-        model: The model.
-        solver: The solver, which has the answer afterwards.
-        budget: Limits of time and signals.
-        work: Most work, in CP-SAT's deterministic seconds: it is the same on any machine, however busy that is.
-
-    Raises:
-        LimitReachedError, CancelledError: When the time is over, or the caller's signal came.
-    """
-    solver.parameters.num_workers = 1
-    solver.parameters.max_deterministic_time = work
-    solver.parameters.catch_sigint_signal = False
-    left = budget.seconds_left()
-    if left is not None:
-        solver.parameters.max_time_in_seconds = left
-    stopped: list[ConstrintError] = []
-    status = str(solver.status_name(_solved(budget, solver, lambda: solver.solve(model), stopped)))
-    if stopped:
-        raise stopped[0]
     return status
 
 

@@ -92,7 +92,7 @@ class ModelBuilder:
         self.model.add(var == times * domain.step + domain.lower)
         return var
 
-    def _check(self, bounds: Interval | None, what: str) -> Interval:
+    def _check(self, bounds: Interval | None, what: object) -> Interval:
         if bounds is None or max(abs(bounds[0]), abs(bounds[1])) > SAFE:
             raise UnsupportedError(
                 f"{what} may leave the range of {SAFE} that is safe in CP-SAT; "
@@ -100,7 +100,7 @@ class ModelBuilder:
             )
         return bounds
 
-    def new(self, bounds: Interval, what: str) -> Any:
+    def new(self, bounds: Interval, what: object) -> Any:
         """A new variable of the model within bounds."""
         self._check(bounds, what)
         return self.model.new_int_var(*bounds, "")
@@ -145,17 +145,16 @@ class ModelBuilder:
         if isinstance(expr, Truth):
             return Term(self.literal(expr.condition), (0, 1))
         assert isinstance(expr, Calculation)
-        what = str(expr)
         if isinstance(expr, Element):
-            return self._element(expr, what)
+            return self._element(expr)
         return fold(
             expr.op,
             [self.term(a) for a in expr.args],
-            lambda op, a: _negated(a) if op == "neg" else self._absolute(a, what),
-            lambda op, a, b: self._binary(op, a, b, what),
+            lambda op, a: _negated(a) if op == "neg" else self._absolute(a, expr),
+            lambda op, a, b: self._binary(op, a, b, expr),
         )
 
-    def _element(self, expr: Element, what: str) -> Term:
+    def _element(self, expr: Element) -> Term:
         """One literal per place of the index; where it holds, the target is that item."""
         index = self.term(expr.args[0])
         low, high = max(index.bounds[0], 0), min(index.bounds[1], len(expr.args) - 2)
@@ -163,7 +162,7 @@ class ModelBuilder:
             return Term(0, (0, 0), (self._constant(False),))
         items = [self.term(item) for item in expr.args[1 + low : 2 + high]]
         bounds = min(i.bounds[0] for i in items), max(i.bounds[1] for i in items)
-        target = self.new(bounds, what)
+        target = self.new(bounds, expr)
         here = [self.decided(index.linear, "==", low + place) for place in range(len(items))]
         there = []
         for literal, item in zip(here, items, strict=True):
@@ -174,13 +173,13 @@ class ModelBuilder:
         has_value = () if everywhere else (~self._all([~literal for literal in there]),)
         return Term(target, bounds, (*index.defined, *has_value))
 
-    def _absolute(self, a: Term, what: str) -> Term:
+    def _absolute(self, a: Term, what: object) -> Term:
         bounds = abs_bounds(a.bounds)
         target = self.new(bounds, what)
         self.model.add_abs_equality(target, a.linear)
         return Term(target, bounds, a.defined)
 
-    def _binary(self, op: str, a: Term, b: Term, what: str) -> Term:
+    def _binary(self, op: str, a: Term, b: Term, what: object) -> Term:
         defined = (*a.defined, *b.defined)
         if op == "add":
             bounds = self._check(add_bounds(a.bounds, b.bounds), what)
@@ -201,7 +200,7 @@ class ModelBuilder:
             return self._power(a, b, what)
         return self._table(op, a, b, what)
 
-    def _product(self, a: Term, b: Term, what: str) -> Term:
+    def _product(self, a: Term, b: Term, what: object) -> Term:
         bounds = self._check(mul_bounds(a.bounds, b.bounds), what)
         defined = (*a.defined, *b.defined)
         for one, other in ((a, b), (b, a)):
@@ -211,7 +210,7 @@ class ModelBuilder:
         self.model.add_multiplication_equality(target, [a.linear, b.linear])
         return Term(target, bounds, defined)
 
-    def _power(self, a: Term, b: Term, what: str) -> Term:
+    def _power(self, a: Term, b: Term, what: object) -> Term:
         exponent = b.bounds[0]
         bounds = self._check(pow_bounds(a.bounds, b.bounds), what)
         result = Term(1, (1, 1), (*a.defined, *b.defined))
@@ -219,7 +218,7 @@ class ModelBuilder:
             result = self._product(Term(a.linear, a.bounds), Term(result.linear, result.bounds), what)
         return Term(result.linear, bounds, (*a.defined, *b.defined))
 
-    def _division(self, op: str, a: Term, b: Term, what: str) -> Term:
+    def _division(self, op: str, a: Term, b: Term, what: object) -> Term:
         """Quotient and remainder together: a = q * b + r, with r between 0 and b."""
         defined = (*a.defined, *b.defined)
         if b.bounds[0] <= 0 <= b.bounds[1]:
@@ -245,7 +244,7 @@ class ModelBuilder:
             defined = (*defined, self.decided(rest, "==", 0))
         return Term(quotient.linear, quotient_bounds, defined)
 
-    def _without_zero(self, b: Term, what: str) -> tuple[Term, Any]:
+    def _without_zero(self, b: Term, what: object) -> tuple[Term, Any]:
         """Replaces a divisor of 0 by 1; the literal says where it was another."""
         nonzero = self.decided(b.linear, "!=", 0)
         bounds = min(b.bounds[0], 1), max(b.bounds[1], 1)
@@ -270,7 +269,7 @@ class ModelBuilder:
         self.model.add(rest <= 0).only_enforce_if(~positive)
         self.model.add(rest > b.linear).only_enforce_if(~positive)
 
-    def _table(self, op: str, a: Term, b: Term, what: str) -> Term:
+    def _table(self, op: str, a: Term, b: Term, what: object) -> Term:
         """Encodes a function of two small operands as a table."""
         rows_a, rows_b = (range(t.bounds[0], t.bounds[1] + 1) for t in (a, b))
         if len(rows_a) * len(rows_b) > MAX_TABLE:
@@ -337,19 +336,43 @@ class ModelBuilder:
     def _listed(self, item: Constraint) -> bool:
         """Adds a constraint over few combinations as the list of those that satisfy it: no helper variables."""
         names = sorted(item.variables)
-        combinations = math.prod(self.domains[n].size for n in names)
-        if not names or combinations > MAX_LISTED:
+        if not names or self._is_linear(item):
             return False
-        lists = {n: list(self.domains[n]) for n in names}
-        rows = [
-            places
-            for places in itertools.product(*(range(len(v)) for v in lists.values()))
-            if item.holds({n: v[i] for (n, v), i in zip(lists.items(), places, strict=True)})
-        ]
-        wide = {n for n, v in lists.items() if max(map(abs, v)) >= TABLE_LIMIT}
-        columns = [self._place(n) if n in wide else self.variables[n] for n in names]
-        shown = [tuple(i if n in wide else lists[n][i] for n, i in zip(names, row, strict=True)) for row in rows]
-        self.model.add_allowed_assignments(columns, shown)
+        wide = [max(abs(self.domains[n].lower), abs(self.domains[n].upper)) >= TABLE_LIMIT for n in names]
+        follows, expr = ("", None) if any(wide) else _follows(item)
+        free = [n for n in names if n != follows]
+        if math.prod(self.domains[n].size for n in free) > MAX_LISTED:
+            return False
+        rows: list[tuple[int, ...]] = []
+        for values in itertools.product(*(self.domains[n] for n in free)):
+            row = dict(zip(free, values, strict=True))
+            if expr is not None:
+                try:
+                    row[follows] = expr.value(row)
+                except UndefinedValueError:
+                    continue
+                if row[follows] not in self.domains[follows]:
+                    continue
+            elif not item.holds(row):
+                continue
+            rows.append(tuple(row[n] for n in names))
+        columns = [self._place(n) if is_wide else self.variables[n] for n, is_wide in zip(names, wide, strict=True)]
+        if any(wide):
+            places = [
+                {v: i for i, v in enumerate(self.domains[n])} if w else {} for n, w in zip(names, wide, strict=True)
+            ]
+            rows = [tuple(at.get(v, v) for at, v in zip(places, row, strict=True)) for row in rows]
+        self.model.add_allowed_assignments(columns, rows)
+        return True
+
+    def _is_linear(self, item: Constraint) -> bool:
+        """Whether a constraint compares sums that are safe, which CP-SAT takes as they are."""
+        if not (isinstance(item, Comparison) and _is_sum(item.left) and _is_sum(item.right)):
+            return False
+        try:
+            self.term(item.left), self.term(item.right)
+        except UnsupportedError:
+            return False
         return True
 
     def _place(self, name: str) -> Any:
@@ -439,6 +462,24 @@ class ModelBuilder:
             self.decided(rest.linear, "==", 0),
         ]
         return self._all([*term.defined, *checks])
+
+
+def _is_sum(expr: Expr) -> bool:
+    """Whether an expression is a sum of variables times numbers, which CP-SAT takes without helper variables."""
+    if not isinstance(expr, Calculation):
+        return isinstance(expr, (Var, Const))
+    if expr.op == "mul":
+        return sum(not isinstance(a, Const) for a in expr.args) <= 1 and all(map(_is_sum, expr.args))
+    return expr.op in ("add", "neg") and all(map(_is_sum, expr.args))
+
+
+def _follows(item: Constraint) -> tuple[str, Expr | None]:
+    """The variable that an equality gives as an expression of the others; "" and None where there is none."""
+    if isinstance(item, Comparison) and item.op == "==":
+        for one, other in ((item.left, item.right), (item.right, item.left)):
+            if isinstance(one, Var) and one.name not in other.variables:
+                return one.name, other
+    return "", None
 
 
 def _negated(term: Term) -> Term:

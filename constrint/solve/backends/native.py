@@ -34,8 +34,10 @@ from constrint.solve.solution import SearchResult, StoppedEarlyError
 from constrint.solve.space.axes import places_of
 from constrint.solve.space.space import SearchSpace
 
-# A walk in declared order may look at this many combinations before tables are tried.
+# A walk in declared order may look at this many combinations, and where the core does not take the problem assign this
+# often, before tables are tried.
 _WALK_CELLS: Final = 1 << 22
+_WALK_NODES: Final = 1 << 9
 # Tables up to this length are listed before a depth-first search takes over.
 _TABLE_ROWS: Final = 1 << 21
 # Tables may look at this many combinations before branch and bound takes over.
@@ -71,15 +73,14 @@ class NativeBackend(Backend):
         """
         limits = budget.limits
         if problem.objective is None:
-            walked = budget.rest(max_cells=min(limits.max_cells, _WALK_CELLS))
+            if _is_impossible(problem):
+                return None
             try:
-                return next(solutions_in_order(problem, walked, self.name), None)
+                return next(solutions_in_order(problem, _walk_limits(budget), self.name), None)
             except CancelledError:
                 raise
             except LimitReachedError:
-                pass  # The walk takes too long: tables, or a search in another order, may be quicker.
-            if impossible(problem.variables, flatten(problem.constraints)):
-                return None
+                budget.check_work()  # The walk takes too long: tables, or a search in another order, may be quicker.
             search = BranchAndBound.of(problem, budget) if self._use_core else None
             if search is not None:
                 return self._any(search, budget)
@@ -89,7 +90,7 @@ class NativeBackend(Backend):
             raise
         except LimitReachedError:
             budget.check_work()
-            if impossible(problem.variables, flatten(problem.constraints)):
+            if _is_impossible(problem):
                 return None
             return _searched(problem, budget)
 
@@ -130,12 +131,11 @@ class NativeBackend(Backend):
 
         None where an objective is something else, or where the walk takes long.
         """
-        limits = budget.rest(max_cells=min(budget.limits.max_cells, _WALK_CELLS))
         try:
             turned = in_order_of_objectives(problem, budget)
             if turned is None:
                 return None
-            found = list(itertools.islice(solutions_in_order(turned, limits, self.name), number))
+            found = list(itertools.islice(solutions_in_order(turned, _walk_limits(budget), self.name), number))
         except CancelledError:
             raise
         except LimitReachedError:
@@ -172,6 +172,19 @@ class NativeBackend(Backend):
         if not space:
             return None
         return _best_of_space(problem, space, budget)
+
+
+def _walk_limits(budget: Budget) -> Limits:
+    """Limits of a walk in order that comes before other ways."""
+    limits = budget.limits
+    return budget.rest(max_cells=min(limits.max_cells, _WALK_CELLS), max_nodes=min(limits.max_nodes, _WALK_NODES))
+
+
+def _is_impossible(problem: Problem) -> bool:
+    """Whether remainders rule out every solution; looked at where domains are too long for the compiled core."""
+    if all(domain.size <= MAX_VALUES for domain in problem.variables.values()):
+        return False
+    return impossible(problem.variables, flatten(problem.constraints))
 
 
 def in_order_of_objectives(problem: Problem, budget: Budget) -> Problem | None:
@@ -318,6 +331,16 @@ class AutoBackend(Backend):
         return other if other.complete else _together(problem, other, native)
 
 
+#: Seconds after which one of two threads of Python gives way to the other; the interpreter's own 5 ms are as long as a
+#: small problem takes.
+_SWITCH_SECONDS: Final = 2e-4
+# The interpreter's own interval, as often as threads run beside each other.
+_intervals: list[float] = []
+# Most seconds for which the native engine, where it works in Python itself, waits for CP-SAT's model, which is built in
+# Python, too: the sooner that stands, the sooner both work at once.
+_BUILD_SECONDS: Final = 0.01
+
+
 class _Beside:
     """CP-SAT in a thread of its own, once the native engine has worked for a while.
 
@@ -328,29 +351,39 @@ class _Beside:
         left = budget.seconds_left()
         wait = LOADING_SECONDS if left is None else min(LOADING_SECONDS, NATIVE_PART * left)
         self.head_start = HeadStart(self._begin, 0.0 if "ortools.sat.python.cp_model" in sys.modules else wait)
-        self._budget, self._over, self._done = budget, Event(), Event()
+        self._asked = problem, budget, number, hint
         self._results: list[SearchResult] = []
         self._failures: list[Exception] = []
-        own = Budget(budget.rest(cancel=self._over, progress=None))
 
-        def work() -> None:
-            try:
-                from constrint.solve.backends.cpsat import CpSatBackend
+    def _begin(self, in_python: bool) -> None:
+        self._over, self._done, self._built = Event(), Event(), Event()
+        _intervals.append(_intervals[0] if _intervals else sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        Thread(target=self._work, name=BESIDE).start()
+        if in_python:
+            self._built.wait(_BUILD_SECONDS)
 
-                self._results.append(replace(CpSatBackend().find(problem, own, number, hint), solver="cpsat"))
-            except UnsupportedError:
-                pass  # The native engine goes on alone.
-            except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
-                self._failures.append(error)
-            finally:
-                self._done.set()
-                if core is not None and self.is_complete():
-                    core.ring()
+    def _work(self) -> None:
+        problem, budget, number, hint = self._asked
+        try:
+            from constrint.solve.backends.cpsat import CpSatBackend
 
-        self._thread = Thread(target=work, name=BESIDE)
-
-    def _begin(self) -> None:
-        self._thread.start()
+            own = Budget(budget.rest(cancel=self._over, progress=None))
+            self._results.append(
+                replace(CpSatBackend(built=self._built).find(problem, own, number, hint), solver="cpsat")
+            )
+        except UnsupportedError:
+            pass  # The native engine goes on alone.
+        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
+            self._failures.append(error)
+        finally:
+            interval = _intervals.pop()
+            if not _intervals:
+                sys.setswitchinterval(interval)
+            self._done.set()
+            self._built.set()
+            if core is not None and self.is_complete():
+                core.ring()
 
     def is_complete(self) -> bool:
         """Whether CP-SAT has the answer: solutions that are proven, or an error."""
@@ -358,15 +391,16 @@ class _Beside:
 
     def result(self, native: SearchResult) -> SearchResult:
         """Wait for CP-SAT, which begins now if it has not before; the native engine's result where it has none."""
+        budget = self._asked[1]
         try:
             if not self.head_start.has_begun:
-                self._budget.check_work()
+                budget.check_work()
         except LimitReachedError as error:
             return replace(native, message=str(error))
         self.head_start.end()
         while not self._done.is_set():
             try:
-                self._budget.check_work()
+                budget.check_work()
             except LimitReachedError:
                 self._over.set()
                 self._done.wait(_PATIENCE)
@@ -378,7 +412,8 @@ class _Beside:
 
     def end(self) -> None:
         """Ends CP-SAT, which takes a moment, and does not wait for it."""
-        self._over.set()
+        if self.head_start.has_begun:
+            self._over.set()
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -14,7 +15,7 @@ from constrint.core import compiled as core
 from constrint.errors import LimitReachedError, UndefinedValueError
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
-from constrint.solve.budget import LARGE_BYTES, Budget, Limits
+from constrint.solve.budget import BETWEEN_LOOKS, LARGE_BYTES, UNLIMITED, Budget, Limits
 from constrint.solve.engine.factored import numpy_factors
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.incumbents import Incumbents
@@ -50,7 +51,7 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     factors: Factors | None = enumerate_factors(problem, budget) if use_core else None
     if factors is None:
         budget.check_work()
@@ -98,8 +99,10 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
     budget.check_work()
     few = limits.max_bytes is None and _most_bytes(problem) < LARGE_BYTES
     max_bytes = 1 << 62 if few else max(1, _word(budget.bytes_left()))
-    with budget.watching():
+    try:
         answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
+    except MemoryError:
+        raise LimitReachedError("there is not enough memory for this search; narrow the problem.") from None
     if answer is None:
         return None
     if answer[0] == "limit":
@@ -372,8 +375,8 @@ class BranchAndBound:
         return state
 
 
-# Decisions between two looks at the solutions of other engines.
-_BETWEEN_SHARES: Final = 1 << 12
+# Decisions before the first look at the solutions of other engines; later looks are some hundredths of a second apart.
+_FIRST_SHARE: Final = 1 << 12
 
 
 def run_within(
@@ -388,11 +391,13 @@ def run_within(
         only_best: Whether the one best solution is wanted, so that those of other engines count, too.
     """
     try:
+        share = budget.limits.max_nodes if incumbents is None else _FIRST_SHARE
         while not search.done and budget.stats.nodes < budget.limits.max_nodes:
-            left = budget.limits.max_nodes - budget.stats.nodes
-            search.run(budget, left if incumbents is None else min(left, _BETWEEN_SHARES))
+            begun = time.perf_counter()
+            search.run(budget, min(share, budget.limits.max_nodes - budget.stats.nodes))
             if incumbents is not None:
                 search.share(incumbents, only_better=only_best)
+                share *= 2 if time.perf_counter() - begun < BETWEEN_LOOKS else 1
     except LimitReachedError as error:
         return search.result(str(error))
     if search.done:

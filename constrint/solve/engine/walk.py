@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from constrint.model import Constraint, Domain, Problem
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import UNLIMITED, Budget, Limits
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.factored import search
 from constrint.solve.engine.prepare import components, flatten
@@ -18,7 +18,7 @@ def solutions_in_order(
     problem: Problem, limits: Limits | None = None, backend: str = "native"
 ) -> Iterator[dict[str, int]]:
     """Yield solutions in declared order, coded values as their codes; see `constrint.solve.solutions_in_order`."""
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     compiled = walk_in_order(problem, budget) if backend == "native" else None
     if compiled is False:
         return

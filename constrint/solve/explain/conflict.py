@@ -15,7 +15,7 @@ from constrint.model.encode import Coding
 from constrint.model.problem import named_constants
 from constrint.model.text.render import number_text, unit_of
 from constrint.solve.backends.native import AutoBackend, NativeBackend
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.explain.reduction import Questions, Reduction, Rules, widened
 
 _SHOWN_VALUES = 12
@@ -183,7 +183,7 @@ def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> C
 def _check_infeasible(problem: Problem, questions: Questions) -> None:
     budget = questions.budget
     # A problem that no single rule contradicts may be hard for the native engine, and easy for CP-SAT beside it.
-    backend = AutoBackend() if questions.may_assume() else NativeBackend()
+    backend = AutoBackend() if questions.may_ask_cpsat() else NativeBackend()
     answer = backend.solve(problem.without_objective(), budget.rest())
     if answer.status is Status.FEASIBLE:
         coding = Coding.of(problem)
@@ -272,7 +272,7 @@ def relaxations(
         LimitReachedError: When it could not be decided whether it has one.
         CancelledError: When the caller's own signal came.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     in_conflict = conflict or minimal_conflict(problem, limits)
     questions = Questions(budget.rest())
     ways: list[Relaxation] = []

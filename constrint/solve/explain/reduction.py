@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Final
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Constraint, Domain, Expr, Problem
 from constrint.solve.backends.native import NativeBackend
-from constrint.solve.budget import Budget, Limits, Status
-from constrint.solve.explain.assumed import WORK, Assumed, Member, assumed_or_none, has_cpsat
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.explain.narrowing import Core, Differences, Narrowing
 from constrint.solve.solution import Solution
+
+#: Work of one question to CP-SAT, in its deterministic seconds: the same on any machine, however busy that is.
+WORK: Final = 0.1
+
+#: A constraint by its id, or a variable whose domain it is.
+Member = int | str
 
 
 def widened(domain: Domain) -> Domain:
@@ -56,22 +62,6 @@ class Rules:
             problem.add(constraint)
         return problem
 
-    def near(self) -> Problem | None:
-        """The problem of these rules on values near those of the domains and near 0.
-
-        None where all domains are in force, or where there are too many variables for that to be quick.
-        """
-        problem = self.as_problem()
-        if len(problem.names) > _MOST_NEAR:
-            return None
-        wide = [n for n, d in self.problem.variables.items() if n in problem.variables and n not in self.domains]
-        for name in wide:
-            domain, bounds = self.problem.variables[name], problem.variables[name]
-            own = domain.listed[:_NEAR] if domain.listed is not None else (domain.lower, domain.upper)
-            values = {*own, *range(-_NEAR // 4, _NEAR), *(1 << i for i in range(17))}
-            problem = problem.with_domain(name, Domain.from_values(sorted(v for v in values if v in bounds)))
-        return problem if wide else None
-
     def without(self, members: Iterable[Member]) -> Rules:
         """These rules without some."""
         gone = set(members)
@@ -91,15 +81,8 @@ class Rules:
 
 # Without a time limit: undecided questions after which no more are posed.
 _MOST_UNDECIDED: Final = 10
-# Distance, in values, up to which a value counts as near.
-_NEAR: Final = 40
-_MOST_NEAR: Final = 2
-# Rules that are reduced one by one from the start; cores that are looked for one after the other; the share of the
-# members that is left, above which a further core, or a model without the others, is not worth its work.
-_FEW_RULES: Final = 8
-_MOST_CORES: Final = 4
+# Questions about several members at once, all in vain, after which members are dropped one by one.
 _MOST_IN_VAIN: Final = 4
-_WORTH: Final = 0.8
 
 
 class Reduction:
@@ -119,8 +102,7 @@ class Reduction:
         self._needed: set[Member] = set()
         # Members of rules in which no contradiction is seen without search; nor is one in fewer of them.
         self._unseen: frozenset[Member] = frozenset()
-        # The rules as assumptions of CP-SAT, once a question was too hard for the native engine; None before.
-        self._assumed: Assumed | None = None
+        # Whether a question was too hard for the native engine: CP-SAT is asked from then on.
         self._is_hard = False
         # Questions about several members at once, one after the other, after which all of them stayed.
         self._in_vain = 0
@@ -164,8 +146,6 @@ class Reduction:
         Returns:
             Whether every remaining rule is needed; False where that is undecided.
         """
-        if together and len(self.rules.constraints) > _FEW_RULES and self._shrunk():
-            together = False
         constraints = [id(c) for c in sorted(self.rules.constraints, key=lambda c: bool(c.because))]
         variables = self.rules.problem.variables
         named = [n for n in variables if n in self.rules.domains and not self.rules.facts]
@@ -183,51 +163,15 @@ class Reduction:
                 self._drop([member])
         return self._open.keys() <= self._needed
 
-    def _shrunk(self) -> bool:
-        """Keep, of rules that are too hard for the native engine, those of contradictions that CP-SAT finds."""
-        if self._questions.decide(self.rules.as_problem()).status is not Status.LIMIT_REACHED:
-            return False
-        self._is_hard = True
-        is_shrunk = False
-        for _ in range(_MOST_CORES):
-            before, answer = self._size(), self._by_assumptions(self.rules)
-            if not isinstance(answer, Rules):
-                break
-            self.rules, is_shrunk = answer, True
-            if self._size() > _WORTH * before:
-                break
-        return is_shrunk
-
-    def _by_assumptions(self, rules: Rules) -> Status | Rules | None:
+    def _by_cpsat(self, rules: Rules) -> Status | Rules | None:
         """As `_status`, by CP-SAT; None where it is not there, cannot express the rules, or has no answer in time."""
-        if not self._questions.may_assume():
+        if not self._questions.may_ask_cpsat():
             return None
-        budget, domains = self._questions.budget, rules.in_scope()
-        own = {} if rules.facts else {name: domains[name] for name in domains if name in rules.domains}
-        members: list[Member] = [*map(id, rules.constraints), *own]
-        model = self._assumed
-        # Rules that are left out still cost CP-SAT work.
-        if model is None or not model.members.issuperset(members) or len(members) < _WORTH * len(model.members):
-            widest = {n: widened(d) if n in own else d for n, d in domains.items()}
-            self._assumed = model = assumed_or_none(rules.constraints, widest, own, budget)
-        answer = None if model is None else model.ask(members, budget)
-        if isinstance(answer, frozenset):
-            places = frozenset(place for place, c in enumerate(rules.constraints) if id(c) in answer)
-            return rules.reduced(Core(places, frozenset(n for n in own if n in answer)))
-        if answer is not None:
+        answer = self._questions.decide_by_cpsat(rules.as_problem())
+        if isinstance(answer, Mapping):
             self._learn(answer)
-            if any(not broken.intersection(members) for broken in self._broken):
-                return Status.FEASIBLE
-        # Rules of which none is optional are easier: sums of inequalities contradict each other in their linear
-        # relaxation, which says little of rules that may not hold.
-        plain = self._questions.decide_by_cpsat(rules.as_problem())
-        if isinstance(plain, Mapping):
-            self._learn(plain)
             return Status.FEASIBLE
-        if plain is Status.INFEASIBLE:
-            return rules
-        self._questions.not_assumed()
-        return None
+        return rules if answer is Status.INFEASIBLE else None
 
     def _size(self) -> int:
         return len(self.rules.constraints) + len(self.rules.domains)
@@ -261,21 +205,17 @@ class Reduction:
         mine = {*map(id, rules.constraints), *rules.domains}
         if any(not broken & mine for broken in self._broken):
             return Status.FEASIBLE
-        if self._is_hard and (decided := self._by_assumptions(rules)) is not None:
+        if self._is_hard and (decided := self._by_cpsat(rules)) is not None:
             return decided
         core = self.contradiction(rules)
         if core is not None:
             return rules.reduced(core)
         if any(not broken & mine for broken in self._broken):
             return Status.FEASIBLE
-        # A wide domain holds solutions near small numbers, if any: there is little to search.
-        near = rules.near()
-        answer = self._questions.decide(near) if near is not None else None
-        if answer is None or answer.status is not Status.FEASIBLE:
-            answer = self._questions.decide(rules.as_problem())
+        answer = self._questions.decide(rules.as_problem())
         if answer.status is Status.LIMIT_REACHED and not self._is_hard:
             self._is_hard = True
-            decided = self._by_assumptions(rules)
+            decided = self._by_cpsat(rules)
             if decided is not None:
                 self._questions.undecided -= 1
                 return decided
@@ -284,43 +224,17 @@ class Reduction:
         return rules if answer.status is Status.INFEASIBLE else answer.status
 
     def _learn(self, values: Mapping[str, int]) -> None:
-        """Record the rules that an assignment breaks; where it is a single one, look for similar assignments nearby."""
-        everywhere = {n: values.get(n, d.lower) for n, d in self.rules.problem.variables.items()}
-        broken = self._note(everywhere)
-        # The rule is needed. Mended by one variable, the assignment may break another one alone.
-        while broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
-            (member,) = broken
-            self._needed.add(member)
-            broken = self._changed_to_break(member, everywhere)
-
-    def _note(self, values: Mapping[str, int]) -> frozenset[Member] | None:
-        """The rules that an assignment breaks, of those that are left; None where it cannot be computed."""
-        try:
-            broken = {id(c) for c in self.rules.constraints if not c.holds(values)}
-        except LimitReachedError:
-            return None
+        """Record the rules that an assignment breaks, of those that are left; a single one is needed."""
         domains = self.rules.problem.variables
-        all_broken = frozenset(broken | {n for n in self.rules.domains if values[n] not in domains[n]})
-        self._broken.append(all_broken)
-        return all_broken
-
-    def _changed_to_break(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
-        """Changes one variable so that the one broken rule holds and another one alone does not; changes `values`."""
-        rule = next((c for c in self.rules.constraints if id(c) == member), None)
-        if rule is None:
-            return None
-        domains = self.rules.in_scope()
-        for name in sorted(rule.variables):
-            point = {n: Domain.from_values([values[n]]) for n in rule.variables}
-            narrowed = Narrowing({**point, name: domains[name]}, [rule], self._questions.check)
-            if narrowed.core is not None:
-                continue
-            for value in (narrowed.domains[name].lower, narrowed.domains[name].upper):
-                broken = self._note({**values, name: value})
-                if broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
-                    values[name] = value
-                    return broken
-        return None
+        everywhere = {n: values.get(n, d.lower) for n, d in domains.items()}
+        try:
+            broken: set[Member] = {id(c) for c in self.rules.constraints if not c.holds(everywhere)}
+        except LimitReachedError:
+            return
+        broken |= {n for n in self.rules.domains if everywhere[n] not in domains[n]}
+        self._broken.append(frozenset(broken))
+        if len(broken) == 1:
+            self._needed |= broken
 
 
 def _corners(domains: Mapping[str, Domain]) -> Iterable[dict[str, int]]:
@@ -339,7 +253,7 @@ _FEW_NODES: Final = 40
 # Where CP-SAT is asked next: a node costs propagation through ranges that hardly shrink.
 _FEWEST_NODES: Final = 3
 # Questions to which CP-SAT had no answer, after which it is not asked; seconds that loading it may take.
-_MOST_NOT_ASSUMED: Final = 4
+_MOST_UNANSWERED: Final = 4
 _LOADING_S: Final = 1.0
 # Share of the caller's time that one question may take.
 _SHARE: Final = 0.25
@@ -353,18 +267,18 @@ class Questions:
     """
 
     def __init__(self, limits: Limits | None) -> None:
-        self.budget = Budget(limits or Limits())
+        self.budget = Budget(limits or UNLIMITED)
         self.undecided = 0
-        self._not_assumed = 0
+        self._unanswered = 0
 
-    def may_assume(self) -> bool:
+    def may_ask_cpsat(self) -> bool:
         """Whether CP-SAT may be asked: it is installed, has had answers, and there is time to load it."""
         left = self.budget.seconds_left()
-        return self._not_assumed < _MOST_NOT_ASSUMED and (left is None or left > _LOADING_S) and has_cpsat()
-
-    def not_assumed(self) -> None:
-        """Count a question to which CP-SAT had no answer."""
-        self._not_assumed += 1
+        return (
+            self._unanswered < _MOST_UNANSWERED
+            and (left is None or left > _LOADING_S)
+            and find_spec("ortools") is not None
+        )
 
     def are_enough(self) -> bool:
         """Whether no more questions are posed, since many had no answer; where there is a time limit, it decides."""
@@ -382,6 +296,7 @@ class Questions:
             raise
         except (LimitReachedError, UnsupportedError):
             self.check()
+            self._unanswered += 1
             return None
         return Status.INFEASIBLE if values is None else values
 
@@ -401,7 +316,7 @@ class Questions:
         self.check()
         limits = self.budget.limits
         left = self.budget.seconds_left()
-        few = _FEWEST_NODES if objective is None and self.may_assume() else _FEW_NODES
+        few = _FEWEST_NODES if objective is None and self.may_ask_cpsat() else _FEW_NODES
         is_wide = any(d.size > _SEARCHED for d in question.variables.values())
         mine = replace(
             self.budget.rest() if left is None else self.budget.part(_SHARE * left),

@@ -11,7 +11,7 @@ from constrint.model import Comparison, Const, Constraint, Expr, IsIn, Objective
 from constrint.model.encode import Coding
 from constrint.model.expr import absolute, add, is_total, maximum, minimum
 from constrint.model.text.render import number_text, unit_of
-from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.budget import UNLIMITED, Budget, Limits, Status
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.optimise import solve
 
@@ -124,7 +124,7 @@ def _solved(
     problem: Problem, limits: Limits | None, hint: Mapping[str, int] | None = None
 ) -> tuple[dict[str, int], bool] | None:
     """The best solution found, and whether it is proven."""
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     left = budget.seconds_left()
     try:
         part = budget.part(_SECONDS if left is None else _SHARE * left)

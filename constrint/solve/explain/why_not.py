@@ -17,7 +17,7 @@ from constrint.model.domain import literal, plain
 from constrint.model.encode import Coding
 from constrint.model.operations import as_int
 from constrint.model.text.render import code_text, number_text, unit_of
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import UNLIMITED, Budget, Limits
 from constrint.solve.enumeration import count
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import axis_from_domain
@@ -115,18 +115,33 @@ def why_not(problem: Problem, config: Mapping[str, Any], limits: Limits | None =
         UsageError: When a variable has no value, or there is no variable of a name.
         CancelledError: When the caller's own signal came.
     """
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     values = _checked(problem, config)
     coding = Coding.of(problem)
-    if coding is not None:
-        return _why_not_of_values(problem, values, coding, budget)
-    broken = _outside(problem, values)
-    broken += [_broken(c, values) for c in problem.constraints if not c.holds(values)]
-    changes = _changes(problem, values, budget) if broken else {}
-    together, is_fewest = _together(problem, values, budget) if broken and not changes else ({}, True)
-    inside = all(values[n] in d for n, d in problem.variables.items())
-    doubts = tuple(_broken(c, values) for c in problem.estimates if inside and not c.holds(values))
-    return WhyNot(values, tuple(broken), changes, doubts, together, is_fewest, dict(problem.variables))
+    outside = _outside(problem, values)
+    gone = {rule.variable for rule in outside}
+    # A value without a code decides no rule; an integer does, also outside its domain.
+    codes = values if coding is None else coding.encoded({n: v for n, v in values.items() if n not in gone}) or {}
+
+    def violated(rules: Sequence[Constraint]) -> list[BrokenRule]:
+        failing = [_broken(c, codes) for c in rules if c.variables <= codes.keys() and not c.holds(codes)]
+        return failing if coding is None else [replace(b, values=coding.decoded(b.values)) for b in failing]
+
+    broken = outside + violated(problem.constraints)
+    doubts = [] if outside else violated(problem.estimates)
+    changes: dict[str, tuple[Any, ...]] = {}
+    together: dict[str, Any] = {}
+    is_fewest = True
+    if broken:
+        variables = problem.variables
+        known = {n: codes.get(n, d.lower) for n, d in variables.items()}
+        for name, found in _changes(problem, known, budget).items():
+            if gone <= {name}:
+                changes[name] = tuple(map(variables[name].value_of, found))
+        if not changes and (coding is None or not outside):
+            coded, is_fewest = _together(problem, known, budget)
+            together = {name: variables[name].value_of(code) for name, code in coded.items()}
+    return WhyNot(values, tuple(broken), changes, tuple(doubts), together, is_fewest, dict(problem.variables))
 
 
 def _together(problem: Problem, values: Mapping[str, int], budget: Budget) -> tuple[dict[str, int], bool]:
@@ -156,32 +171,6 @@ def _outside(problem: Problem, values: Mapping[str, Any]) -> list[BrokenRule]:
         for n, d in problem.variables.items()
         if d.code_of(values[n]) is None
     ]
-
-
-def _why_not_of_values(problem: Problem, config: dict[str, Any], coding: Coding, budget: Budget) -> WhyNot:
-    """Answer for a problem of coded values: translate to codes and back."""
-    outside = _outside(problem, config)
-    codes = coding.encoded({n: v for n, v in config.items() if not any(b.variable == n for b in outside)}) or {}
-    failing = [
-        c for c in (*problem.constraints, *problem.estimates) if c.variables <= codes.keys() and not c.holds(codes)
-    ]
-    rules = {id(c): _broken(c, codes) for c in failing}
-    decoded = {key: replace(rule, values=coding.decoded(rule.values)) for key, rule in rules.items()}
-    broken = outside + [decoded[id(c)] for c in problem.constraints if id(c) in decoded]
-    changes: dict[str, tuple[Any, ...]] = {}
-    together: dict[str, Any] = {}
-    is_fewest = True
-    if broken:
-        # A variable without a code takes any: only its own change can mend the configuration.
-        known_codes = {n: codes.get(n, problem.variables[n].lower) for n in config}
-        for name, found in _changes(problem, known_codes, budget).items():
-            if not outside or [b.variable for b in outside] == [name]:
-                changes[name] = tuple(problem.variables[name].value_of(code) for code in found)
-        if not changes and not outside:
-            coded, is_fewest = _together(problem, known_codes, budget)
-            together = {name: problem.variables[name].value_of(code) for name, code in coded.items()}
-    doubts = tuple(decoded[id(c)] for c in problem.estimates if not outside and id(c) in decoded)
-    return WhyNot(config, tuple(broken), changes, doubts, together, is_fewest, dict(problem.variables))
 
 
 def _checked(problem: Problem, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,7 +344,7 @@ def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePru
 
 
 def _measured(problem: Problem, limits: Limits | None, *, estimated: bool) -> list[RulePruning]:
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     product = math.prod(d.size for d in problem.variables.values())
     total = _counted(problem, budget)
     return [

@@ -14,7 +14,7 @@ from constrint.errors import LimitReachedError, UndefinedValueError, UnknownName
 from constrint.model import Domain, Expr, Problem
 from constrint.model.columns import rows_with_value
 from constrint.model.problem import Objective
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import UNLIMITED, Budget, Limits
 from constrint.solve.space.axes import places_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def best_solutions(
     """Implements `SearchSpace.best`."""
     if k < 0:
         raise UsageError(f"the number of solutions must not be negative, got {k}.")
-    budget = Budget(limits or Limits())
+    budget = Budget(limits or UNLIMITED)
     if not isinstance(cost, Expr):
         return _by_function(space, k, cost, names, maximise, budget)
     for name in sorted(cost.variables):
