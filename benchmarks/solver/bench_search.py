@@ -168,7 +168,7 @@ def cases() -> Iterator[Case]:
         yield Case(f"list {n} bits, sum <= 3", partial(at_most_three, n), listed, known)
     yield from families()
     for name, clues in SUDOKUS.items():
-        yield Case(f"sudoku, {name}", partial(sudoku, clues), listed, 1, ("native", "cpsat"))
+        yield Case(f"sudoku, {name}", partial(sudoku, clues), listed, 1, ("native", "python-constraint"))
     for n in (9, 12, 40):
         yield Case(f"{n} pigeons", partial(pigeonholes, n), num_solutions, 0)
     yield Case("odd sum of 60 even numbers", partial(odd, 60), num_solutions, 0)
@@ -217,13 +217,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure the cases with this in their name")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    library = {"cpsat": "ortools", "python-constraint": "constraint"}
     family: dict[bool, list[float]] = {False: [], True: []}
     with Table(args.out, ("case", "backend", "ms", "min_ms", "answer")) as table:
         for case in cases():
             if args.only not in case.name:
                 continue
             for backend in case.backends:
-                if backend == "cpsat" and find_spec("ortools") is None:
+                if find_spec(library.get(backend, "constrint")) is None:
                     print(f"{case.name}: no {backend}, its library is not installed")
                     continue
                 row = measured(case, backend, args.repeat if backend == "native" else 1)

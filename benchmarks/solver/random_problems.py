@@ -39,7 +39,7 @@ from tests.support.conflicts import fault_of
 from tests.support.random_problems import Assignment, Drawn, TooLongError
 
 NATIVE: Final = ("native", "numpy")
-SLOW: Final = ("brute", "cpsat")
+SLOW: Final = ("brute", "python-constraint", "cpsat")
 #: Seconds that one question may take; one that takes more, and some, is over the limit.
 MAX_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 0.2

@@ -29,6 +29,7 @@ PACKAGES = (
     ("cuda-bindings", "cuda.bindings", "cuda", "compiling CUDA C++ kernels"),
     ("nvidia-cuda-nvrtc", "nvidia", "cuda", "compiling CUDA C++ kernels without a toolkit"),
     ("ortools", "ortools", "solvers", "CP-SAT, for scheduling and other hard problems"),
+    ("python-constraint2", "constraint", "solvers", "a second opinion: --backend python-constraint"),
     ("ray", "ray", "ray", "tuning on several machines"),
     ("optuna", "optuna", "optuna", "constrint tune --search optuna"),
     ("openai", "openai", "llm", "proposals of a language model"),

@@ -46,7 +46,7 @@ Backend = Annotated[
     str,
     typer.Option(
         "--backend",
-        help="Solver: auto, native, numpy, brute or cpsat.",
+        help="Solver: auto, native, numpy, brute, cpsat or python-constraint.",
         autocompletion=complete_backend,
     ),
 ]

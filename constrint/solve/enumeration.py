@@ -32,7 +32,7 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
         problem: The problem; its objective is ignored.
         limits: Limits of the search.
         backend: "native" (the compiled core where it supports the problem, else numpy) or "auto" (the same),
-            "numpy", "brute" or "cpsat".
+            "numpy", "brute", "cpsat" or "python-constraint".
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.

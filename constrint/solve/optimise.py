@@ -48,8 +48,9 @@ def solve(
         problem: The problem.
         limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
         backend: "auto" (the native engine; after about a millisecond of work CP-SAT beside it where OR-tools is
-            installed), "native", "numpy" (the native engine without its compiled core), "cpsat" or "brute". CP-SAT
-            gives any solution where there is no objective.
+            installed), "native", "numpy" (the native engine without its compiled core), "cpsat",
+            "python-constraint" or "brute". A back-end of another library gives any solution where there is no
+            objective.
         hint: Values of some variables that may be good; they are tried first and forbid nothing.
         on_better: Called with every better solution that a search for the best one finds, LIMIT_REACHED since it is
             not proven best, in the caller's thread. What it raises ends the search.

@@ -193,7 +193,7 @@ def test_any_names() -> None:
     pairs = ((1, 1), (1, 2), (2, 2))
     wanted: list[tuple[Any, ...]] = [(1, 2, d, d, a, b, n, n, '"') for d in (1, 2) for a, b in pairs for n in (1, 2)]
     assert sorted(rows) == wanted
-    for backend in ("numpy", "brute", "cpsat"):
+    for backend in ("numpy", "brute", "cpsat", "python-constraint"):
         assert len(list(enumerate_space(problem, backend=backend))) == len(rows)
 
 
@@ -263,7 +263,7 @@ def test_a_file_holds_values_but_no_functions(tmp_path: Path) -> None:
         load_space(path)
 
 
-@pytest.mark.parametrize("backend", ["native", "numpy", "brute", "cpsat"])
+@pytest.mark.parametrize("backend", ["native", "numpy", "brute", "cpsat", "python-constraint"])
 def test_every_back_end_takes_them(backend: str) -> None:
     params: dict[str, list[Any]] = {"x": [1, 2, 3], "f": [0.5, 1.5], "mode": ["a", "b"]}
     text = "x * f > 1 or mode == 'a' and x ** 0.5 < 1.5"

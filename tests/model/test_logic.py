@@ -105,7 +105,7 @@ def test_every_way_to_decide_agrees_with_python(rule: Constraint, python: Callab
         problem.int_var(name, lower=-2, upper=3)
     problem.add(rule)
     assert parse(render(problem)) == problem
-    for backend in ("native", "numpy", "brute", "cpsat"):
+    for backend in ("native", "numpy", "brute", "cpsat", "python-constraint"):
         found = sorted(tuple(row.values()) for row in enumerate_space(problem, backend=backend))
         assert found == wanted, backend
 

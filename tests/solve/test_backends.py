@@ -14,7 +14,7 @@ from constrint.solve.backends.backend import get_backend
 from tests.support import strategies
 from tests.support.clock import PATIENCE_S
 
-OTHERS = ("cpsat",)
+OTHERS = ("cpsat", "python-constraint")
 # A problem that takes longer than this counts as a failure.
 LIMITS = Limits(max_seconds=PATIENCE_S)
 
@@ -42,11 +42,14 @@ def test_native_equals_brute_force_on_two_thousand_problems(
         assert listed(problem, "numpy") == expected, str(problem)
 
 
-def test_a_back_end_whose_library_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "library"), [("cpsat", "OR-tools"), ("python-constraint", "python-constraint2")])
+def test_a_back_end_whose_library_is_missing_names_the_extra(
+    name: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("constrint.solve.backends.backend.find_spec", lambda name: None)
-    said = "back-end 'cpsat' needs OR-tools, which is not installed: pip install 'constrint[solvers]'."
+    said = f"back-end '{name}' needs {library}, which is not installed: pip install 'constrint[solvers]'."
     with pytest.raises(UsageError, match=re.escape(said)):
-        get_backend("cpsat")
+        get_backend(name)
     assert get_backend("native").name == "native"
 
 
@@ -188,11 +191,16 @@ def test_cpsat_optimises_where_nothing_could_be_listed() -> None:
     assert solve(problem, LIMITS, backend="cpsat").value == best
 
 
-@pytest.mark.parametrize("backend", ["brute", "cpsat"])
+@pytest.mark.parametrize("backend", ["brute", "cpsat", "python-constraint"])
 def test_limits_of_backends_are_honest(backend: str) -> None:
     wide = parse("var x in 1..900; var y in 1..900; var z in 1..900; x + y != z")
     with pytest.raises(LimitReachedError):
         enumerate_space(wide, Limits(max_seconds=0.2), backend=backend)
+
+
+def test_python_constraint_lists_only_small_domains() -> None:
+    with pytest.raises(LimitReachedError, match="python-constraint"):
+        enumerate_space(parse("var x in 1..1000000; x % 3 != 1"), backend="python-constraint")
 
 
 def test_status_of_a_cut_off_search_is_limit_reached() -> None:

@@ -96,7 +96,7 @@ def test_every_way_to_ask_gives_the_values_back(start: int) -> None:
             )
         rows = [dict(zip(pools, row, strict=True)) for row in itertools.product(*pools.values())]
         expected = [row for row in rows if all(test(row) for test in tests)]
-        for backend in ("native", "numpy", "brute"):
+        for backend in ("native", "numpy", "brute", "python-constraint"):
             space = enumerate_space(problem, backend=backend)
             assert typed(space) == typed(expected), (seed, backend, str(problem) if backend else "")
         check_space(problem, rows, expected)

@@ -22,7 +22,7 @@ from constrint.solve import (
 )
 from tests.solve.test_values import mixed, typed
 
-BACKENDS = ("auto", "native", "numpy", "brute", "cpsat")
+BACKENDS = ("auto", "native", "numpy", "brute", "cpsat", "python-constraint")
 
 
 def halves() -> Problem:

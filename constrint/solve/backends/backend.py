@@ -134,7 +134,11 @@ _BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "numpy": ("native", "NativeBackend", ("numpy",)),
     "brute": ("listing", "BruteBackend", ()),
     "cpsat": ("cpsat", "CpSatBackend", ()),
+    "python-constraint": ("listing", "PythonConstraintBackend", ()),
 }
+
+#: Libraries of optional back-ends: import name and name in messages.
+_LIBRARIES: Final = {"cpsat": ("ortools", "OR-tools"), "python-constraint": ("constraint", "python-constraint2")}
 
 
 def list_backends() -> tuple[str, ...]:
@@ -151,9 +155,10 @@ def get_backend(name: str) -> Backend:
     """
     if name not in _BACKENDS:
         raise UnknownNameError("back-end", name, _BACKENDS)
-    if name == "cpsat" and find_spec("ortools") is None:
+    imported, library = _LIBRARIES.get(name, ("", ""))
+    if imported and find_spec(imported) is None:
         raise UsageError(
-            "back-end 'cpsat' needs OR-tools, which is not installed: pip install 'constrint[solvers]'. "
+            f"back-end {name!r} needs {library}, which is not installed: pip install 'constrint[solvers]'. "
             "The native back-end needs nothing."
         )
     module, class_name, arguments = _BACKENDS[name]
