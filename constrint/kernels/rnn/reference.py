@@ -12,6 +12,7 @@ tanh(wx_n + r * (r_n @ h + b_n)), so `b` is the bias on the recurrent side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,14 +87,19 @@ STEPS: dict[str, Callable[[Sequence[Tensor], States], States]] = {
 }
 
 
-def step_of(cell: str, params: Tensor | None) -> Callable[[Sequence[Tensor], States], States]:
-    """The pointwise step of a cell, with elementwise parameters (P, N, D) where it has any."""
+def step_of(
+    cell: str, params: Tensor | None, stored: torch.dtype | None = None
+) -> Callable[[Sequence[Tensor], States], States]:
+    """The pointwise step of a cell, with elementwise parameters (P, N, D) where it has any.
+
+    `stored` is the dtype to which a step rounds what it states to be rounded; None for no rounding.
+    """
     definition = CELLS[cell].definition
     if definition is None:
-        return STEPS[cell]
+        return partial(slstm_step, stored=stored) if cell == "slstm" else STEPS[cell]
     from constrint.kernels.rnn.generated.pointwise import reference_step
 
-    return lambda p, states: reference_step(definition, p, states, params)
+    return lambda p, states: reference_step(definition, p, states, params, stored)
 
 
 class _ClampGradient(torch.autograd.Function):
@@ -136,6 +142,7 @@ def rnn_reference(
     reset: Tensor | None = None,  # (B, T)
     clip: float = 0.0,
     params: Tensor | None = None,  # (P, N, D)
+    stored: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run a cell over time.
 
@@ -150,13 +157,14 @@ def rnn_reference(
         reset: Where true, the state that enters this step is zero instead of that of the step before.
         clip: The gradient that reaches h_{t-1} through `r` is clamped to [-clip, clip]; 0 does not clamp.
         params: Elementwise parameters, where the cell has any.
+        stored: The dtype to which a step rounds the states that it states to be rounded (sLSTM's m); None for none.
 
     Returns:
         All states (S, B, T, N, D) and the last states (S, B, N, D), in the dtype of `wx`.
     """
     dtype = accumulation_dtype(wx.dtype)
     batch, time, gates, heads, dim = wx.shape
-    num_states, step = CELLS[cell].num_states, step_of(cell, None if params is None else params.to(dtype))
+    num_states, step = CELLS[cell].num_states, step_of(cell, None if params is None else params.to(dtype), stored)
     # (N, D in, G * D out): one batched product per step.
     weights = r.to(dtype).permute(1, 3, 0, 2).reshape(heads, dim, gates * dim)
     bias = None if b is None else b.to(dtype)

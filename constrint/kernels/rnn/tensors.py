@@ -119,7 +119,11 @@ def make_outputs(cell: RecurrentCell, direction: str, wx: Tensor) -> dict[str, T
 
 
 def exact_outputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The right outputs in fp64: states, or gradients of wx and of the initial states."""
+    """The right outputs in fp64: states, or gradients of wx and of the initial states.
+
+    States that a step rounds on purpose are rounded here, too: an sLSTM's m, rounded down in every step, drifts, and c
+    and n have their scale from it.
+    """
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
     lengths, reset, params = exact.get("lengths"), exact.get("reset"), exact.get("unit_params")
     options: dict[str, Any] = {
@@ -128,6 +132,7 @@ def exact_outputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Tens
         "params": params,
     }
     if direction == "forward":
+        options["stored"] = inputs["wx"].dtype
         out, _ = rnn_reference(cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), **options)
         return {"states": out}
     batch, _, _, heads, dim = exact["wx"].shape

@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from constrint.hwmodels import load_gpu
+from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import BUILT_IN, CELLS
-from constrint.kernels.rnn.reference import rnn_reference
+from constrint.kernels.rnn.reference import rnn_reference, slstm_step
+from constrint.kernels.rnn.spec import workload_of
+from constrint.tune.check import Case
 
 SIZES = {"B": 3, "T": 6, "N": 2, "D": 4}
 
@@ -139,3 +143,22 @@ def test_states_of_half_precision_are_kept_in_single() -> None:
     assert found.dtype == torch.bfloat16
     # Only the outputs are rounded to 8 bits; the initial states and the sums to 24.
     torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-5)
+
+
+def test_a_stabiliser_that_is_rounded_down_in_every_step_is_checked_against_the_same() -> None:
+    batch, time, heads, dim = sizes = (16, 32, 4, 64)
+    case = Case(load_spec("slstm.cuda"), load_gpu("h200"), workload_of("slstm", sizes, "bf16"), device="cpu")
+    wx, r, bias = (case.inputs[name].float() for name in ("wx", "r", "bias"))
+    # A step as kernels compute it: sums and states in fp32, h and the stabiliser in bf16.
+    states = tuple(torch.zeros(batch, heads, dim) for _ in range(4))
+    for t in range(time):
+        hidden = states[0].bfloat16().float()
+        sums = wx[:, t] + torch.einsum("gnoi,bni->bgno", r, hidden) + bias
+        states = slstm_step(sums.unbind(1), (hidden, *states[1:]), torch.bfloat16)
+        case.outputs["states"][:, :, t] = torch.stack(states).bfloat16()
+    assert case.error() < 0.5
+    # Without the rounding its drift alone takes more than half of the bound.
+    exact = {name: value.double() for name, value in case.inputs.items()}
+    smooth, _ = rnn_reference("slstm", exact["wx"], exact["r"], exact["bias"])
+    case.outputs["states"].copy_(smooth)
+    assert case.error() > 0.3
