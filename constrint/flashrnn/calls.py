@@ -9,7 +9,6 @@ calls, and those of modules with more weights than a table takes, go the way of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +19,7 @@ from constrint.flashrnn import layer_node
 from constrint.flashrnn.checks import REFERENCE
 from constrint.flashrnn.decisions import DENSE, library_of
 from constrint.flashrnn.libraries import cudnn
+from constrint.flashrnn.libraries.cpu import layout_of
 from constrint.flashrnn.sequences import time_first
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
@@ -54,9 +54,7 @@ def seen_before(module: Recurrent, x: Any) -> tuple[Any, Any] | None:
     if module.config is not None or x.dim() != 3 or x.shape[1 if module.batch_first else 0] == 1:
         return None
     own = module._parameters
-    weights: list[Tensor | None] = [
-        own.get(name) for name in _names(module.num_layers, module.bidirectional, module.bias)
-    ]
+    weights: list[Tensor | None] = [own.get(name) for name, _ in layout_of(module)]
     options: tuple[Any, ...] = (
         type(module), module.cell, module.hidden_size, module.num_layers, module.bidirectional, module.batch_first,
         module.backend, module.num_heads, module.proj_size, module.gradient_recurrent_clip,
@@ -73,14 +71,6 @@ def seen_before(module: Recurrent, x: Any) -> tuple[Any, Any] | None:
         return None if run is None else run(x, *weights)
     known: tuple[Any, Any] | None = found
     return known
-
-
-@lru_cache(maxsize=256)
-def _names(num_layers: int, bidirectional: bool, bias: bool) -> tuple[str, ...]:
-    """Names of all weights in torch's order."""
-    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if bias else 2]
-    suffixes = ("", "_reverse")[: 2 if bidirectional else 1]
-    return tuple(f"{kind}_l{layer}{suffix}" for layer in range(num_layers) for suffix in suffixes for kind in kinds)
 
 
 def _run_of(module: Recurrent, x: Tensor, weights: list[Tensor | None], *, trains: bool) -> Run | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,37 +40,71 @@ def quantised_launches(
     bias: Tensor | None = None,
 ) -> list[CudaLaunch]:  # fmt: skip
     """State the one launch of out (M, N) = x (M, K) @ W^T + bias; rows of x are contiguous."""
-    (m, k), n, bits = x.shape, weight.n, weight.bits
+    (m, k), n, bits, split = x.shape, weight.n, weight.bits, config["split_k"]
     _, depth = padded(n, k, bits)
-    tiles, split = tiles_of(n), config["split_k"]
-    blocks = min(tiles, max(gpu.device.sm_count * config["resident"] // split, 1))
+    blocks = min(tiles_of(n), max(gpu.device.sm_count * config["resident"] // split, 1))
+    facts = {"IS_WHOLE": has_vectors(x) and k == depth, **of_rows(weight, depth)} if KNOWS_ROWS else UNKNOWN_ROWS
+    facts = operand_macros(x, weight) | facts | {name.upper(): config[name] for name in PARAMETERS}
+    smem = int(smem_bytes(config, m, bits))
+    return stated(gpu, x, weight, out, bias, _source_of, facts, (blocks, split, WARP * config["warps"], smem))
+
+
+def has_vectors(x: Tensor) -> bool:
+    """Whether every row of X begins with a whole vector."""
+    return (len(x) == 1 or x.stride(0) * 2 % VECTOR_BYTES == 0) and x.data_ptr() % VECTOR_BYTES == 0
+
+
+def of_rows(weight: QuantisedWeight, depth: int) -> dict[str, int]:
+    """Reads of a row of W, padded to `depth`, and groups of scales."""
+    return {"READS": depth // READ[weight.bits], "GROUPS": weight.scales.shape[1]}
+
+
+def operand_macros(x: Tensor, weight: QuantisedWeight) -> dict[str, int]:
+    """Macros of every kernel, which follow from its operands."""
+    return {
+        "BITS": weight.bits,
+        "COLUMNS": columns_of(len(x)),
+        "GROUP": weight.group,
+        "IS_BF16": x.dtype == torch.bfloat16,
+    }
+
+
+def stated(
+    gpu: GpuModel, x: Tensor, weight: QuantisedWeight, out: Tensor, bias: Tensor | None,
+    source_of: Callable[[tuple[tuple[str, int], ...], CompiledEpilogue], CudaSource], facts: Mapping[str, int],
+    sizes: tuple[int, int, int, int],
+) -> list[CudaLaunch]:  # fmt: skip
+    """The one launch of a kernel.
+
+    Args:
+        gpu: The hardware model.
+        x, weight, out, bias: The operands and the output.
+        source_of: Gives the source for macros and an epilogue.
+        facts: The macros.
+        sizes: Clusters, blocks of each, threads of a block, and bytes of its shared memory.
+    """
+    (m, k), n, (clusters, split, threads, smem) = x.shape, weight.n, sizes
     added = as_added(bias)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(added))
-    pitch = x.stride(0)
-    is_aligned = (m == 1 or pitch * 2 % VECTOR_BYTES == 0) and x.data_ptr() % VECTOR_BYTES == 0
-    numbers = (m, n, k, tiles, depth // READ[bits], weight.scales.shape[1], is_aligned)
-    facts = {"BITS": bits, "COLUMNS": columns_of(m), "GROUP": weight.group, "IS_BF16": x.dtype == torch.bfloat16}
-    reads, groups = numbers[4:6]
-    facts |= {"READS": reads, "GROUPS": groups, "IS_WHOLE": is_aligned and k == depth} if KNOWS_ROWS else UNKNOWN_ROWS
-    facts |= {name.upper(): config[name] for name in PARAMETERS}
+    rows = of_rows(weight, padded(n, k, weight.bits)[1]).values()
     return [
         CudaLaunch(
             gpu=gpu,
-            source=_source_of(tuple((name, int(fact)) for name, fact in facts.items()), ends),
-            grid=(blocks * split,),
-            block=(WARP * config["warps"],),
+            source=source_of(tuple((name, int(fact)) for name, fact in facts.items()), ends),
+            grid=(clusters * split,),
+            block=(threads,),
             arguments=(
                 weight.packed,
                 weight.scales,
                 x,
                 out,
                 added,
-                *map(np.int32, numbers),
+                *map(np.int32, (m, n, k, tiles_of(n), *rows, has_vectors(x))),
                 np.uint32(MASK),
-                np.int64(pitch),
+                np.int64(x.stride(0)),
                 np.int64(out.stride(0)),
             ),
-            smem_bytes=int(smem_bytes(config, m, bits)),
+            smem_bytes=smem,
             cluster=split,
         )
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,7 +78,7 @@ class QuantisedSpec(KernelSpec):
     def device_files(self) -> tuple[Path, ...]:
         """Its source, and the epilogue that it shares with the CUDA GEMM."""
         folder = Path(__file__).parent
-        own = (folder / "source" / name for name in ("kernel.cu", "numbers.cuh"))
+        own = (folder / "source" / name for name in ("kernel.cu", "cluster.cuh", "numbers.cuh"))
         return (*own, folder.parent / "cuda" / "source" / "epilogue.cuh")
 
     @property
@@ -183,14 +183,19 @@ class QuantisedSpec(KernelSpec):
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """The one launch. Needs torch."""
-        from constrint.kernels.gemm.quantised.launch import quantised_launches
         from constrint.kernels.gemm.quantised.weights import QuantisedWeight
 
         bits, group = facts_of(workload)
         sizes = workload.sizes["n"], workload.sizes["k"]
         x = inputs["x"]
         weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, bits, group, x.dtype)
-        return quantised_launches(gpu, x, weight, outputs["out"], config)
+        return self.launches_of()(gpu, x, weight, outputs["out"], config)
+
+    def launches_of(self) -> Callable[..., Sequence[Launch]]:
+        """The function that states the launch of (GPU, X, weights, output, configuration, bias). Needs torch."""
+        from constrint.kernels.gemm.quantised.launch import quantised_launches
+
+        return quantised_launches
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C in fp64."""

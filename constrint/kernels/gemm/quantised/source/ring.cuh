@@ -1,5 +1,6 @@
 // Barriers in shared memory, and copies to it that end at one: those of a ring of stages.
 #pragma once
+#include "cluster.cuh"
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -90,20 +91,3 @@ __device__ __forceinline__ void wait_for_barriers() {
 }
 
 __device__ __forceinline__ void meet_warp() { __syncwarp(); }
-
-__device__ __forceinline__ void meet_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-// A number in the shared memory of a block of the cluster.
-__device__ __forceinline__ float read_of(const float* own, int rank) {
-  float number;
-  asm volatile(
-      "{\n.reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %1, %2;\n"
-      "ld.shared::cluster.f32 %0, [there];\n}\n"
-      : "=f"(number)
-      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(own))), "r"(rank)
-      : "memory");
-  return number;
-}

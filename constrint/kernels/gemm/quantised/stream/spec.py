@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +31,6 @@ from constrint.kernels.gemm.quantised.stream.shape import (
     share_of,
     slots_of,
 )
-from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns, cost_assumptions, dram_bytes_per_s, launch_offset_s, loaded_clock_hz
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
@@ -69,7 +68,7 @@ class StreamSpec(QuantisedSpec):
     def device_files(self) -> tuple[Path, ...]:
         """Its sources, and the epilogue that it shares with the CUDA GEMM."""
         folder = Path(__file__).parents[1]
-        own = (folder / "source" / name for name in ("stream.cu", "numbers.cuh", "ring.cuh"))
+        own = (folder / "source" / name for name in ("stream.cu", "cluster.cuh", "numbers.cuh", "ring.cuh"))
         return (*own, folder.parent / "cuda" / "source" / "epilogue.cuh")
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
@@ -140,18 +139,11 @@ class StreamSpec(QuantisedSpec):
             f"{self.full_name}: its constants were fitted to 1,000 times on one H200",
         )
 
-    def launches(
-        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Sequence[Launch]:
-        """The one launch. Needs torch."""
+    def launches_of(self) -> Callable[..., Sequence[Launch]]:
+        """See `QuantisedSpec.launches_of`."""
         from constrint.kernels.gemm.quantised.stream.launch import stream_launches
-        from constrint.kernels.gemm.quantised.weights import QuantisedWeight
 
-        bits, group = facts_of(workload)
-        sizes = workload.sizes["n"], workload.sizes["k"]
-        x = inputs["x"]
-        weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, bits, group, x.dtype)
-        return stream_launches(gpu, x, weight, outputs["out"], config)
+        return stream_launches
 
 
 SPECS = (StreamSpec(),)
